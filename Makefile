@@ -1,0 +1,62 @@
+# `make help` lists the targets.  Everything is installed into .venv, from lists with hashes.
+
+PYTHON ?= python3
+ARGS ?=
+COUNTS := build/requirements.json
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check requirements bench wheel clean format lock
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
+
+demo: .venv/.base  ## a guided minute on a temporary SQLite file
+	$(BIN)/holdfast demo
+
+test: .venv/.test  ## the whole suite, with a private PostgreSQL; ARGS="-k words" for a part of it
+	$(BIN)/python -m pytest --requirements-json $(COUNTS) $(ARGS)
+
+check: .venv/.test  ## format, lint, types, tidy and unit tests, in less than a minute
+	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -m "not whole" tests/test_tidy.py tests/unit $(ARGS)
+
+requirements: .venv/.test  ## which requirement lines are proven; JSON=1 for a machine
+	@$(BIN)/python -m holdfast.testing.requirements --is-current $(COUNTS) \
+		|| $(MAKE) --no-print-directory test ARGS= >&2 || true
+	@$(BIN)/python -m holdfast.testing.requirements $(if $(JSON),--json) $(COUNTS)
+
+bench: .venv/.test  ## load and latency on this machine; ARGS="--help" for what can be chosen
+	$(BIN)/holdfast bench $(ARGS)
+
+wheel: .venv/.test  ## build the wheel into dist/
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist
+
+format: .venv/.test  ## format the code and mend what the linter can mend
+	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests
+
+lock:  ## pin the dependencies anew, with hashes (needs uv)
+	cd requirements && for name in base build test; do $(COMPILE) --upgrade $$name.in -o $$name.txt; done
+
+clean:  ## remove everything that was made here
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+# The stamps are younger than what they were made from, or the step is done again.
+.venv/.base: requirements/base.txt requirements/build.txt pyproject.toml | .venv/bin/python
+	$(INSTALL) --require-hashes -r requirements/base.txt -r requirements/build.txt
+	$(INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/.test: requirements/test.txt .venv/.base
+	$(INSTALL) --require-hashes -r requirements/test.txt
+	@touch $@

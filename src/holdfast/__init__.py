@@ -1,0 +1,49 @@
+"""Holdfast: a durable, distributed, universal task queue for OLTP systems.
+
+A task that is added in your transaction and commits is executed to a recorded end.
+"""
+
+from holdfast.app import Holdfast
+from holdfast.booking import Booking, Full
+from holdfast.dispatch.slots import AllOf, FixedSlots, PerKey, PerKind
+from holdfast.errors import HoldfastError
+from holdfast.node.node import Node
+from holdfast.node.settings import NodeSettings
+from holdfast.outcomes import Again, CancelTask, GiveUp, Gone, ParkInError, RetryAfter
+from holdfast.policy import Deadline, Retention, Retry, Unique
+from holdfast.store import Answer
+from holdfast.task import State, Task
+from holdfast.tasks import Handle, TaskDefinition
+from holdfast.worker.context import CurrentTask, current_task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Again",
+    "AllOf",
+    "Answer",
+    "Booking",
+    "CancelTask",
+    "CurrentTask",
+    "Deadline",
+    "FixedSlots",
+    "Full",
+    "GiveUp",
+    "Gone",
+    "Handle",
+    "Holdfast",
+    "HoldfastError",
+    "Node",
+    "NodeSettings",
+    "ParkInError",
+    "PerKey",
+    "PerKind",
+    "Retention",
+    "Retry",
+    "RetryAfter",
+    "State",
+    "Task",
+    "TaskDefinition",
+    "Unique",
+    "current_task",
+]

@@ -1,0 +1,434 @@
+"""The app: where a program names its store and its tasks.
+
+    app = Holdfast("sqlite:///orders.db")
+
+    @app.task(queue="mail", retry=Retry(attempts=5))
+    async def send_email(to: str, subject: str) -> None: ...
+
+Nothing is opened by an import.  The store opens at the first use, once for each event loop;
+programs without a loop use a thread with a loop of its own, behind the `…_sync` methods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import count
+from random import Random
+from types import TracebackType
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
+
+from holdfast.client import Client, trigger_of
+from holdfast.clock import Clock, SystemClock
+from holdfast.config import Config, load_config
+from holdfast.errors import ConfigurationError, UnknownTask
+from holdfast.handler import Handler, Mode, Registry
+from holdfast.node.compose import Runtime, make_node, make_store, open_runtime
+from holdfast.node.node import Node
+from holdfast.node.settings import NodeSettings
+from holdfast.node.within import wrap_caller
+from holdfast.payload import Arguments, Codec
+from holdfast.policy import NO_RETRY, RetryPolicy, Seconds, seconds
+from holdfast.portal import Portal
+from holdfast.store import Store
+from holdfast.task import PRIORITY_DEFAULT, Enqueued, NewTask, Task, TaskId, clamped_priority
+from holdfast.tasks import Handle, TaskDefinition
+from holdfast.telemetry.events import Events
+from holdfast.transactions import Caller
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Holdfast:
+    """One program's tasks, on one store.
+
+    The address comes from the argument, else from HOLDFAST_URL, else from holdfast.toml.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        schema: str | None = None,
+        payload_bytes_max: int | None = None,
+        connections_max: int | None = None,
+        config: Config | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self.config = config or load_config(
+            {
+                "url": url,
+                "schema": schema,
+                "payload_bytes_max": payload_bytes_max,
+                "connections_max": connections_max,
+            }
+        )
+        self.events = Events()
+        self.registry = Registry()
+        self._clock = clock or SystemClock()
+        self._rng = rng or Random()
+        self._runtimes: dict[asyncio.AbstractEventLoop, Runtime] = {}
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self._shared: Store | None = None
+        self._portal = Portal()
+        self._spread = count(self._rng.getrandbits(16))
+        self._lock = threading.Lock()
+
+    # ── tasks ─────────────────────────────────────────────────────────────────────────────
+
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> TaskDefinition[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> TaskDefinition[P, R]: ...
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        transactional: Literal[True],
+        name: str | None = None,
+        queue: str = "default",
+        retry: RetryPolicy = NO_RETRY,
+        priority: int = PRIORITY_DEFAULT,
+        time_limit: Seconds | None = None,
+        deadline: Seconds = 3600,
+        on_error: Literal["block", "skip"] = "block",
+    ) -> Callable[[Callable[Concatenate[Any, P], Awaitable[R]]], TaskDefinition[P, R]]: ...
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        retry: RetryPolicy = NO_RETRY,
+        priority: int = PRIORITY_DEFAULT,
+        mode: Mode | None = None,
+        time_limit: Seconds | None = None,
+        deadline: Seconds = 3600,
+        on_error: Literal["block", "skip"] = "block",
+    ) -> _Decorator: ...
+    def task(
+        self,
+        function: Any = None,
+        /,
+        *,
+        transactional: bool = False,
+        name: str | None = None,
+        queue: str = "default",
+        retry: RetryPolicy = NO_RETRY,
+        priority: int = PRIORITY_DEFAULT,
+        mode: Mode | None = None,
+        time_limit: Seconds | None = None,
+        deadline: Seconds = 3600,
+        on_error: Literal["block", "skip"] = "block",
+    ) -> Any:
+        """Register a handler.
+
+        Async functions run on the loop, others in a thread, or in a process with mode="process".
+        A transactional handler gets the store's connection as first argument: its writes there
+        and the settle commit together.  `time_limit` ends one attempt; after `deadline` a task
+        that nobody settled counts as stuck.  `on_error` says whether later tasks of the same
+        ordering key wait for one that is parked in ERROR.
+        """
+
+        def register(function: Any) -> TaskDefinition[Any, Any]:
+            handler = self._handler(
+                function,
+                name=name,
+                queue=queue,
+                retry=retry,
+                priority=clamped_priority(priority),
+                mode=mode,
+                transactional=transactional,
+                time_limit_s=None if time_limit is None else seconds(time_limit),
+                deadline_s=seconds(deadline),
+                skips_errors=on_error == "skip",
+            )
+            self.registry.add(handler)
+            return TaskDefinition(self, handler)
+
+        return register if function is None else register(function)
+
+    def batch_task(
+        self,
+        *,
+        max: int = 100,
+        name: str | None = None,
+        queue: str = "default",
+        retry: RetryPolicy = NO_RETRY,
+        priority: int = PRIORITY_DEFAULT,
+        time_limit: Seconds | None = None,
+    ) -> Callable[[Callable[[list[T]], Awaitable[None]]], TaskDefinition[[T], None]]:
+        """Register a handler that takes up to `max` tasks in one call, as a list of their values.
+
+        Each task is enqueued with one value.  When the call raises, all of them have failed.
+        """
+
+        def register(
+            function: Callable[[list[T]], Awaitable[None]],
+        ) -> TaskDefinition[[T], None]:
+            handler = self._handler(
+                function,
+                name=name,
+                queue=queue,
+                retry=retry,
+                priority=clamped_priority(priority),
+                batch_max=max,
+                time_limit_s=None if time_limit is None else seconds(time_limit),
+            )
+            self.registry.add(handler)
+            return TaskDefinition(self, handler)
+
+        return register
+
+    def _handler(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None,
+        mode: Mode | None = None,
+        transactional: bool = False,
+        batch_max: int | None = None,
+        **policies: Any,
+    ) -> Handler:
+        is_async = inspect.iscoroutinefunction(function)
+        kind = name or function.__name__
+        if mode is None:
+            mode = "async" if is_async else "thread"
+        if (mode == "async") != is_async:
+            raise ConfigurationError(
+                f"task {kind!r}: mode={mode!r} does not fit "
+                f"{'an async' if is_async else 'a sync'} function"
+            )
+        if (transactional or batch_max is not None) and not is_async:
+            raise ConfigurationError(f"task {kind!r}: write it as an async function")
+        shape = _one_of(kind, function) if batch_max is not None else function
+        arguments = Arguments(
+            kind,
+            shape,
+            skip=1 if transactional else 0,
+            bytes_max=self.config.payload_bytes_max,
+        )
+        return Handler(
+            kind=kind,
+            function=function,
+            mode=mode,
+            arguments=arguments,
+            result=Codec(_result_type(function)),
+            transactional=transactional,
+            batch_max=batch_max,
+            **policies,
+        )
+
+    # ── nodes ─────────────────────────────────────────────────────────────────────────────
+
+    @asynccontextmanager
+    async def node(
+        self,
+        queues: Sequence[str] | None = None,
+        *,
+        settings: NodeSettings | None = None,
+        **changes: Any,
+    ) -> AsyncIterator[Node]:
+        """A worker inside your program, for as long as the block lasts.
+
+        Serves all queues of the app unless some are named.  `changes` are fields of NodeSettings.
+        """
+        names = list(queues) if queues is not None else self.registry.queues
+        if not names:
+            raise ConfigurationError("this app has no tasks yet: there is nothing to serve")
+        for name in names:
+            self.registry.require_queue(name)
+        runtime = await self._runtime()
+        node = make_node(
+            runtime,
+            self.registry,
+            names,
+            replace(settings or self.config.node, **changes),
+            clock=self._clock,
+            rng=self._rng,
+            events=self.events,
+        )
+        async with node:
+            yield node
+
+    # ── asking after tasks ────────────────────────────────────────────────────────────────
+
+    async def get(self, id: int) -> Task:
+        """The task as it is now; UnknownTask when there is none."""
+        task = await (await self.client()).get(TaskId(id))
+        if task is None:
+            raise UnknownTask(f"no task has the id {id}; it may have been cleaned away")
+        return task
+
+    def handle(self, id: int) -> Handle[Any]:
+        """A handle for a task whose id was kept elsewhere."""
+        return Handle(self, None, TaskId(id), created=False)
+
+    # ── life ──────────────────────────────────────────────────────────────────────────────
+
+    async def __aenter__(self) -> Self:
+        await self._runtime()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close what this event loop opened.  Tasks that were enqueued stay enqueued."""
+        runtime = self._runtimes.pop(asyncio.get_running_loop(), None)
+        if runtime is not None:
+            await runtime.close()
+        if not self._runtimes and not self._portal.is_started:
+            await self._close_shared()
+
+    def close_sync(self) -> None:
+        """Close what the sync methods opened."""
+        if self._portal.is_started:
+            self._portal.call(self.close())
+            self._portal.close()
+            if not self._runtimes and self._shared is not None:
+                asyncio.run(self._close_shared())
+
+    async def store(self) -> Store:
+        """The open store of this event loop."""
+        return (await self._runtime()).store
+
+    # ── what definitions and handles ask for ──────────────────────────────────────────────
+
+    async def client(self) -> Client:
+        runtime = self._runtimes.get(asyncio.get_running_loop())
+        return runtime.client if runtime is not None else (await self._runtime()).client
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine for sync code, on the portal's loop."""
+        return self._portal.call(work)
+
+    async def partition(self, ordering_key: str | None) -> int:
+        runtime = self._runtimes.get(asyncio.get_running_loop()) or await self._runtime()
+        return self._partition(runtime.store, ordering_key)
+
+    def partition_sync(self, ordering_key: str | None) -> int:
+        return self._partition(self._any_runtime().store, ordering_key)
+
+    async def enqueue_within(self, connection: Any, tasks: list[NewTask]) -> list[Enqueued]:
+        runtime = await self._runtime()
+        caller = wrap_caller(connection, runtime, self.config.address)
+        if not caller.is_async:
+            enqueued = caller.run_sync(runtime.store.enqueueing(tasks))
+        else:
+            enqueued = await caller.run(runtime.store.enqueueing(tasks))
+        return _sent(caller, tasks, enqueued)
+
+    def enqueue_within_sync(self, connection: Any, tasks: list[NewTask]) -> list[Enqueued]:
+        runtime = self._any_runtime()
+        caller = wrap_caller(connection, runtime, self.config.address)
+        if caller.is_async:
+            raise ConfigurationError("this connection is async: await enqueue() instead")
+        return _sent(caller, tasks, caller.run_sync(runtime.store.enqueueing(tasks)))
+
+    def _partition(self, store: Store, ordering_key: str | None) -> int:
+        if ordering_key is None:
+            return next(self._spread) % store.partitions
+        return zlib.crc32(ordering_key.encode()) % store.partitions
+
+    # ── runtimes ──────────────────────────────────────────────────────────────────────────
+
+    async def _runtime(self) -> Runtime:
+        loop = asyncio.get_running_loop()
+        runtime = self._runtimes.get(loop)
+        if runtime is not None:
+            return runtime
+        async with self._opening.setdefault(loop, asyncio.Lock()):
+            runtime = self._runtimes.get(loop)
+            if runtime is None:
+                runtime = await self._open()
+                self._runtimes[loop] = runtime
+        self._opening.pop(loop, None)
+        return runtime
+
+    async def _open(self) -> Runtime:
+        with self._lock:
+            for loop in [loop for loop in self._runtimes if loop.is_closed()]:
+                del self._runtimes[loop]
+            store, is_shared = self._make_store()
+        return await open_runtime(
+            self.config.address, store, events=self.events, owns_store=not is_shared
+        )
+
+    def _make_store(self) -> tuple[Store, bool]:
+        """On SQLite all loops of a process share one store: it must stay the only checkpointer."""
+        if not self.config.url.startswith("sqlite:"):
+            return make_store(self.config.address, clock=self._clock, rng=self._rng), False
+        if self._shared is None:
+            self._shared = make_store(self.config.address, clock=self._clock, rng=self._rng)
+        return self._shared, True
+
+    async def _close_shared(self) -> None:
+        store, self._shared = self._shared, None
+        if store is not None:
+            await store.close()
+
+    def _any_runtime(self) -> Runtime:
+        """A runtime whose loop is alive; the portal's when there is no other."""
+        for loop, runtime in list(self._runtimes.items()):
+            if loop.is_running():
+                return runtime
+        return self._portal.call(self._runtime())
+
+
+class _Decorator:
+    """The type of `app.task(…)`: keeps the signature of what it decorates."""
+
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> TaskDefinition[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> TaskDefinition[P, R]: ...
+    def __call__(self, function: Any, /) -> Any: ...
+
+
+def _sent(caller: Caller, tasks: list[NewTask], enqueued: list[Enqueued]) -> list[Enqueued]:
+    triggers = [trigger_of(t, e) for t, e in zip(tasks, enqueued, strict=True) if e.created]
+    if triggers:
+        caller.after_commit(triggers)
+    return enqueued
+
+
+def _one_of(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The shape of one task of a batch handler: its list's element."""
+    parameters = list(inspect.signature(function, eval_str=True).parameters.values())
+    if len(parameters) != 1:
+        raise ConfigurationError(f"task {kind!r}: a batch handler takes one parameter, a list")
+    (parameter,) = parameters
+    element = getattr(parameter.annotation, "__args__", (Any,))[0]
+
+    def one(**values: Any) -> None: ...
+
+    shape = parameter.replace(annotation=element)
+    one.__signature__ = inspect.Signature([shape])  # type: ignore[attr-defined]
+    one.__annotations__ = {shape.name: element}
+    return one
+
+
+def _result_type(function: Callable[..., Any]) -> Any:
+    try:
+        hint = inspect.signature(function, eval_str=True).return_annotation
+    except NameError as error:
+        raise ConfigurationError(
+            f"the annotations of {function.__qualname__} cannot be resolved: {error}"
+        ) from None
+    return Any if hint is inspect.Signature.empty else cast(Any, hint)

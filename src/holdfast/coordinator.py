@@ -1,0 +1,67 @@
+"""The coordinator: who is alive, and who dispatches which partition.
+
+Ownership only avoids useless competition and makes order decidable in one place; safety rests
+on versions and epochs in the store.  A coordinator may therefore be wrong for a while: two
+nodes that both believe to own a partition lose nothing, because the older epoch is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.ids import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What this node should do about one queue now."""
+
+    claim: dict[int, int]  # partitions to take, at the epochs seen
+    let_go: list[int]  # partitions to give up: another node is preferred
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one beat found out."""
+
+    shares: dict[str, Share]
+    owned: dict[
+        str, dict[int, int]
+    ]  # what the store says this node owns: queue -> partition -> epoch
+    ended: list[NodeId]  # nodes whose lease has ended: resume their tasks, then forget them
+    kinds: dict[str, frozenset[str]]  # kinds that some live node handles, by queue
+
+
+class Coordinator(Protocol):
+    async def beat(self) -> View:
+        """Renew this node's lease and look at the others; every third of a lease or sooner."""
+        ...
+
+    async def claimed(self, queue: str, epochs: dict[int, int]) -> dict[int, int]:
+        """Take the partitions at the epochs seen; answer those taken, with their new epochs."""
+        ...
+
+    async def let_go(self, queue: str, partitions: Collection[int]) -> None:
+        """Give the partitions up, after their last write."""
+        ...
+
+    async def forget(self, nodes: Collection[NodeId]) -> None:
+        """Remove nodes whose tasks were resumed."""
+        ...
+
+    async def leave(self) -> None:
+        """Give up the lease and every partition at once, so that others need not wait."""
+        ...
+
+
+def preferred(queue: str, partition: int, nodes: Sequence[NodeId]) -> NodeId:
+    """Rendezvous hashing: every node computes the same owner, and a change moves few partitions."""
+    assert nodes, "a partition is shared among live nodes"
+    return max(nodes, key=lambda node: (_weight(queue, partition, node), node))
+
+
+def _weight(queue: str, partition: int, node: NodeId) -> bytes:
+    return hashlib.blake2b(f"{queue}\0{partition}\0{node}".encode(), digest_size=8).digest()

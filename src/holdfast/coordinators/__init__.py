@@ -1,0 +1,1 @@
+"""Who is alive and who dispatches what: alone, or by lease rows in the store."""

@@ -1,0 +1,46 @@
+"""Alone: this node takes every partition and keeps it.
+
+For one process by itself, as in tests and simulations.  Epochs are still raised in the store, so
+an earlier incarnation of the process that wakes up late is refused like any old owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from holdfast.coordinator import Share, View
+from holdfast.ids import NodeId
+from holdfast.store import Store
+
+
+class LocalCoordinator:
+    """A coordinator for exactly one node."""
+
+    def __init__(
+        self, store: Store, node: NodeId, *, queues: Sequence[str], kinds: Sequence[str]
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._queues = queues
+        self._kinds = frozenset(kinds)
+
+    async def beat(self) -> View:
+        shares, owned = {}, {}
+        for queue in self._queues:
+            holdings = await self._store.holdings(queue)
+            owned[queue] = {h.partition: h.epoch for h in holdings if h.owner == self._node}
+            claim = {h.partition: h.epoch for h in holdings if h.owner != self._node}
+            shares[queue] = Share(claim, [])
+        return View(shares, owned, [], dict.fromkeys(self._queues, self._kinds))
+
+    async def claimed(self, queue: str, epochs: dict[int, int]) -> dict[int, int]:
+        return await self._store.claim(queue, epochs, node=self._node)
+
+    async def let_go(self, queue: str, partitions: Collection[int]) -> None:
+        await self._store.let_go(queue, partitions, node=self._node)
+
+    async def forget(self, nodes: Collection[NodeId]) -> None:
+        await self._store.leave(nodes)
+
+    async def leave(self) -> None:
+        await self._store.leave([self._node])

@@ -1,0 +1,80 @@
+"""Membership by lease rows in the store.
+
+Each node keeps one lease row; live nodes that serve a queue share its partitions by rendezvous
+hashing.  A partition is taken only when its owner has let go or the owner's lease has ended; a
+preferred node records its wish and the owner lets go, so two views of the members never flap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from holdfast.coordinator import Share, View, preferred
+from holdfast.ids import NodeId
+from holdfast.store import Holding, Store
+
+
+class SqlCoordinator:
+    """One node's part in the membership."""
+
+    def __init__(
+        self,
+        store: Store,
+        node: NodeId,
+        *,
+        queues: Sequence[str],
+        kinds: Sequence[str],
+        lease_s: float,
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._queues = queues
+        self._kinds = kinds
+        self._lease_s = lease_s
+
+    async def beat(self) -> View:
+        await self._store.renew(
+            self._node, lease_s=self._lease_s, queues=self._queues, kinds=self._kinds
+        )
+        members = await self._store.members()
+        alive = [member for member in members if member.is_alive]
+        shares, owned, kinds = {}, {}, {}
+        for queue in self._queues:
+            serving = [member for member in alive if queue in member.queues]
+            nodes = sorted(member.node for member in serving)
+            holdings = await self._store.holdings(queue)
+            shares[queue] = await self._share(queue, holdings, nodes)
+            owned[queue] = {h.partition: h.epoch for h in holdings if h.owner == self._node}
+            kinds[queue] = frozenset(kind for member in serving for kind in member.kinds)
+        return View(shares, owned, [m.node for m in members if not m.is_alive], kinds)
+
+    async def claimed(self, queue: str, epochs: dict[int, int]) -> dict[int, int]:
+        return await self._store.claim(queue, epochs, node=self._node)
+
+    async def let_go(self, queue: str, partitions: Collection[int]) -> None:
+        await self._store.let_go(queue, partitions, node=self._node)
+
+    async def forget(self, nodes: Collection[NodeId]) -> None:
+        await self._store.leave(nodes)
+
+    async def leave(self) -> None:
+        await self._store.leave([self._node])
+
+    async def _share(self, queue: str, holdings: list[Holding], nodes: list[NodeId]) -> Share:
+        """What to claim, what to let go of; wishes are recorded on the way."""
+        claim: dict[int, int] = {}
+        let_go: list[int] = []
+        wishes: list[int] = []
+        for holding in holdings:
+            is_mine = holding.owner == self._node
+            wanted_by = preferred(queue, holding.partition, nodes or [self._node])
+            if is_mine and wanted_by != self._node and holding.wish == wanted_by:
+                let_go.append(holding.partition)
+            elif not is_mine and wanted_by == self._node:
+                if holding.owner is None or holding.owner not in nodes:
+                    claim[holding.partition] = holding.epoch
+                elif holding.wish != self._node:
+                    wishes.append(holding.partition)
+        if wishes:
+            await self._store.wish(queue, wishes, node=self._node)
+        return Share(claim, let_go)

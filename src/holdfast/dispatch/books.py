@@ -1,0 +1,307 @@
+"""The books: positions and backlogs of one queue, kept in the store by one loop.
+
+Only this loop appends, so one append is in flight per column.  Each turn does what is due:
+
+    early read   visible rows above E, when the doorbell rang or at the idle wait
+    append       what may not skip the backlog
+    exact read   rows above P and below the horizon; appends them and moves P with them
+    level read   columns whose window has run low
+    trim         deletes what is acked, and persists the ack levels with it
+
+A failed call changes nothing here and is repeated after a back-off; a refused one means that
+another node owns the partition now, and it is let go of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from holdfast.clock import Clock
+from holdfast.dispatch.intake import Intake, Partition
+from holdfast.store import (
+    Backlogs,
+    Column,
+    Cursor,
+    Entry,
+    LevelCursor,
+    Mark,
+    Position,
+    Record,
+)
+from holdfast.task import Trigger
+from holdfast.telemetry.events import Events, PartitionLost, StoreFailed
+
+
+class Books:
+    """Keeps one queue's books while its dispatcher runs."""
+
+    def __init__(
+        self,
+        store: Backlogs,
+        intake: Intake,
+        *,
+        clock: Clock,
+        events: Events,
+        offered: Callable[[], None],
+        starving: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._intake = intake
+        self._limits = intake.limits
+        self._clock = clock
+        self._events = events
+        self._offered = offered  # called when the table may have something new
+        self._starving = starving  # whether slots are free and nothing is there to fill them
+        self._wake = asyncio.Event()
+        self._rang = False
+        self._exact_at = 0.0
+        self._trim_at = clock.seconds() + self._limits.trim_s
+        self._is_behind = True  # the last exact page was full: there is more above P
+
+    def ring(self) -> None:
+        """The doorbell: somebody committed a task of this queue."""
+        self._rang = True
+        self._wake.set()
+
+    def nudge(self) -> None:
+        """Something in memory changed that the books may have to write or read."""
+        self._wake.set()
+
+    def took(self) -> None:
+        """A partition was taken: catch up before anything else."""
+        self._is_behind = True
+        self._exact_at = 0.0
+        self.ring()
+
+    async def keep(self) -> None:
+        """Run until cancelled."""
+        back_off_s = self._limits.retry_s
+        while True:
+            try:
+                rest_s = await self._turn()
+                back_off_s = self._limits.retry_s
+            except Exception as error:  # the store is away: nothing is lost, try again
+                self._events.emit(StoreFailed("books", str(error)))
+                rest_s, back_off_s = back_off_s, min(back_off_s * 2, self._limits.retry_s_max)
+                await asyncio.sleep(rest_s)
+                continue
+            if rest_s > 0:
+                await self._rest(rest_s)
+            else:
+                await asyncio.sleep(0)
+
+    async def _rest(self, rest_s: float) -> None:
+        try:
+            async with asyncio.timeout(rest_s):
+                await self._wake.wait()
+        except TimeoutError:
+            self._rang = True  # the idle wait is over: look whether a trigger was lost
+        self._wake.clear()
+
+    async def _turn(self) -> float:
+        """One turn; answers how long to rest unless somebody wakes us."""
+        self._wake.clear()
+        if not self._intake.partitions:
+            return self._limits.idle_wait_s
+        more = False
+        if self._rang and not self._is_behind:
+            self._rang = False
+            more = await self._read_early()
+        await self._append()
+        await self._read_levels()
+        rest_s = self._limits.idle_wait_s
+        now = self._clock.seconds()
+        if now >= self._exact_at:
+            await self._read_exact()
+            await self._read_levels()
+            took_s = self._clock.seconds() - now
+            rest_s = self._rest_after_exact(took_s)
+            self._exact_at = self._clock.seconds() + rest_s
+        await self._trim()
+        self._intake.offer_again()
+        self._offered()
+        if more or self._wants_turn():
+            return 0.0
+        return max(0.0, min(self._exact_at - self._clock.seconds(), self._limits.idle_wait_s))
+
+    def _rest_after_exact(self, took_s: float) -> float:
+        if self._is_behind:
+            if self._starving():
+                return 0.0
+            share = self._limits.ingest_share
+            return took_s * (1 - share) / share
+        dirty = any(p.is_dirty for p in self._intake.partitions.values())
+        return self._limits.exact_s if dirty else self._limits.idle_wait_s
+
+    def _wants_turn(self) -> bool:
+        return any(
+            p.unwritten or any(backlog.wants_read for backlog in p.columns.values())
+            for p in self._intake.partitions.values()
+        )
+
+    # ── reads ─────────────────────────────────────────────────────────────────────────────
+
+    async def _read_early(self) -> bool:
+        """Take in visible rows above E; True when there may be more."""
+        partitions = list(self._intake.partitions.values())
+        limit = min(self._limits.page, self._intake.room) // len(partitions)
+        if limit < 1:
+            self._rang = True  # no room now: look again when some was made
+            return False
+        cursors = [Cursor(p.number, p.early) for p in partitions]
+        page = await self._store.arrivals(self._intake.queue, cursors, limit=limit, exact=False)
+        self._intake.read_early(page.triggers)
+        self._offered()
+        is_full = len(page.triggers) >= limit
+        self._rang |= is_full
+        return is_full
+
+    async def _read_exact(self) -> None:
+        """Append what lies above P and below the horizon, and move P with it."""
+        intake, limits = self._intake, self._limits
+        partitions = list(intake.partitions.values())
+        limit = max(1, limits.page // len(partitions))
+        cursors = [Cursor(p.number, p.position) for p in partitions]
+        page = await self._store.arrivals(intake.queue, cursors, limit=limit, exact=True)
+        rows: dict[int, list[Trigger]] = defaultdict(list)
+        for trigger in page.triggers:
+            rows[trigger.partition].append(trigger)
+        self._is_behind = any(len(line) >= limit for line in rows.values())
+        moves: list[tuple[Partition, list[Entry], Position | None]] = []
+        for partition in partitions:
+            if partition.number not in intake.partitions:
+                continue
+            line = rows.get(partition.number, [])
+            position = self._next_position(partition, line, limit, page.horizon)
+            missing = intake.unknown_rows(partition, line)
+            if missing or position is not None:
+                entries = intake.choose(partition, missing) if missing else []
+                moves.append((partition, entries, position))
+        await self._record(moves, early=False)
+
+    def _next_position(
+        self, partition: Partition, line: Sequence[Trigger], limit: int, horizon: int
+    ) -> Position | None:
+        if len(line) >= limit:
+            return Position(line[-1].arrived, line[-1].id)
+        # An empty page moves P too, past the rows that came and went; else every read crosses them.
+        is_dirty, partition.is_dirty = partition.is_dirty, False
+        position = Position(horizon, 0)
+        return position if (line or is_dirty) and position > partition.position else None
+
+    async def _read_levels(self) -> None:
+        """Fill the windows that have run low."""
+        wanted = [
+            (p.number, column, backlog)
+            for p in self._intake.partitions.values()
+            for column, backlog in p.columns.items()
+            if backlog.wants_read
+        ]
+        if not wanted:
+            return
+        cursors = [
+            LevelCursor(number, column, *backlog.start_read()) for number, column, backlog in wanted
+        ]
+        try:
+            pages = await self._store.levels(self._intake.queue, cursors)
+        except BaseException:
+            for _, _, backlog in wanted:
+                backlog.read_failed()
+            raise
+        for (number, _, backlog), entries in zip(wanted, pages, strict=True):
+            merge = backlog.read(entries)
+            if number in self._intake.partitions:
+                self._intake.merge(backlog, merge)
+        self._offered()
+
+    # ── writes ────────────────────────────────────────────────────────────────────────────
+
+    async def _append(self) -> None:
+        """Write what may not skip the backlog."""
+        moves: list[tuple[Partition, list[Entry], Position | None]] = []
+        for partition in self._intake.partitions.values():
+            if partition.unwritten:
+                triggers = list(partition.unwritten.values())
+                partition.unwritten.clear()
+                partition.awaiting.clear()
+                moves.append((partition, self._intake.choose(partition, triggers), None))
+        await self._record(moves, early=True)
+
+    async def _record(
+        self, moves: list[tuple[Partition, list[Entry], Position | None]], *, early: bool
+    ) -> None:
+        if not moves:
+            return
+        records = [
+            Record(
+                partition=partition.number,
+                epoch=partition.epoch,
+                entries=entries,
+                position=position,
+                marks=_marks_of(partition, entries),
+            )
+            for partition, entries, position in moves
+        ]
+        try:
+            refused = await self._store.record(self._intake.queue, records)
+        except BaseException:
+            for partition, entries, _ in moves:
+                self._intake.append_failed(partition, entries)
+            raise
+        for partition, entries, position in moves:
+            if partition.number in refused:
+                self._lose(partition)
+                continue
+            if partition.number not in self._intake.partitions:
+                continue
+            if position is not None:
+                partition.moved_to(position)
+            if entries:
+                self._intake.appended(partition, entries, early=early)
+
+    async def _trim(self) -> None:
+        """Delete acked entries by number or by time, and persist the ack levels with it."""
+        now = self._clock.seconds()
+        by_time = now >= self._trim_at
+        if by_time:
+            self._trim_at = now + self._limits.trim_s
+        records, trimmed = [], []
+        for partition in self._intake.partitions.values():
+            trims = {}
+            for column, backlog in partition.columns.items():
+                is_due = by_time or backlog.acked_since_trim >= self._limits.trim_count
+                if is_due and (span := backlog.trim()):
+                    trims[column] = span
+                    trimmed.append((partition.number, backlog, span[1]))
+            if trims:
+                marks = {column: partition.columns[column].mark for column in trims}
+                records.append(
+                    Record(
+                        partition=partition.number,
+                        epoch=partition.epoch,
+                        trims=trims,
+                        marks=marks,
+                    )
+                )
+        if not records:
+            return
+        refused = await self._store.record(self._intake.queue, records)
+        for number, backlog, level in trimmed:
+            if number not in refused:
+                backlog.trimmed(level)
+        for number in refused:
+            if number in self._intake.partitions:
+                self._lose(self._intake.partitions[number])
+
+    def _lose(self, partition: Partition) -> None:
+        """Another node has a higher epoch: write nothing more, not even a last mark."""
+        self._intake.lose(partition.number)
+        self._events.emit(PartitionLost(self._intake.queue, partition.number, partition.epoch))
+
+
+def _marks_of(partition: Partition, entries: Sequence[Entry]) -> dict[Column, Mark]:
+    """The marks of the columns that are written anyway, so that A lags little after a crash."""
+    columns = {Column(e.trigger.priority, e.trigger.kind) for e in entries}
+    return {column: partition.columns[column].mark for column in columns}

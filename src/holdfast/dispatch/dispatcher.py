@@ -1,0 +1,284 @@
+"""The dispatcher of one queue: takes from the trigger table, grabs, hands over to the worker.
+
+A slot is booked before the grab and freed after the settle, in every ending.  Only the grab
+decides: a trigger that comes late, twice or for nothing costs one row of one statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from holdfast.booking import Booking, Full
+from holdfast.clock import Clock
+from holdfast.dispatch.books import Books
+from holdfast.dispatch.intake import ANYONE, Intake
+from holdfast.dispatch.limits import Limits
+from holdfast.dispatch.table import TriggerTable
+from holdfast.errors import HoldfastError
+from holdfast.ids import NodeId
+from holdfast.store import Grab, Loaded, Running, Store
+from holdfast.task import Grabbed, TaskId, Trigger
+from holdfast.telemetry.events import Events, GrabLost, PartitionTaken, StoreFailed, TaskGrabbed
+
+
+class Kinds(Protocol):
+    """What the dispatcher asks of the handlers."""
+
+    def handles(self, kind: str) -> bool: ...
+    @property
+    def deadlines_s(self) -> dict[str, float]: ...
+    @property
+    def skipping_errors(self) -> frozenset[str]: ...
+
+
+Start = Callable[[Sequence[Grabbed]], None]
+
+BUSY = Full(key_only=True)
+
+
+class Dispatcher:
+    """Dispatches the partitions of one queue that this node owns."""
+
+    def __init__(
+        self,
+        queue: str,
+        *,
+        node: NodeId,
+        store: Store,
+        table: TriggerTable,
+        booking: Booking,
+        kinds: Kinds,
+        start: Start,
+        clock: Clock,
+        events: Events,
+        limits: Limits,
+    ) -> None:
+        self.queue = queue
+        self.intake = Intake(queue, table, limits, handles=kinds.handles)
+        self.books = Books(
+            store,
+            self.intake,
+            clock=clock,
+            events=events,
+            offered=self.wake,
+            starving=self._is_starving,
+        )
+        self._node = node
+        self._store = store
+        self._table = table
+        self._booking = booking
+        self._kinds = kinds
+        self._start = start
+        self._clock = clock
+        self._events = events
+        self._limits = limits
+        self._booked: dict[TaskId, Trigger] = {}
+        self._busy: dict[str, TaskId] = {}  # ordering keys with a task on its way or running
+        self._foreign: dict[str, Running] = {}  # ordering keys that another live node is running
+        self._blocked: set[str] = set()  # ordering keys that wait for an elder
+        self._grabs: set[asyncio.Task[None]] = set()
+        self._was_full = False
+        self._is_stopping = False
+        self._wake_set = False
+        self._loop = asyncio.get_running_loop()
+
+    # ── what others tell us ───────────────────────────────────────────────────────────────
+
+    def hear(self, triggers: Sequence[Trigger]) -> None:
+        """Hints from the bus; none means "look yourself"."""
+        if not triggers:
+            self.books.ring()
+            return
+        self.intake.hear(triggers)
+        if self._blocked:
+            for trigger in triggers:
+                if trigger.ordering_key in self._blocked:
+                    self._unblock(trigger.ordering_key)
+        if any(partition.unwritten for partition in self.intake.partitions.values()):
+            self.books.nudge()
+        self.wake()
+
+    def take(self, loaded: Loaded, epoch: int) -> None:
+        """Begin to dispatch a partition that was claimed under this epoch."""
+        self.intake.take(loaded, epoch)
+        for running in loaded.running:
+            if running.ordering_key is not None and running.node != self._node:
+                self._foreign[running.ordering_key] = running
+        self._events.emit(PartitionTaken(self.queue, loaded.partition, epoch))
+        self.books.took()
+
+    def lose(self, partitions: Iterable[int]) -> None:
+        """Stop dispatching partitions; what runs already goes on."""
+        for number in partitions:
+            self.intake.lose(number)
+
+    @property
+    def epochs(self) -> dict[int, int]:
+        return {number: p.epoch for number, p in self.intake.partitions.items()}
+
+    @property
+    def booked(self) -> set[TaskId]:
+        """Tasks that hold a slot, by id."""
+        return set(self._booked)
+
+    def slot_freed(self) -> None:
+        """A slot that others may share was given back."""
+        self._table.freed()
+        self.wake()
+
+    @property
+    def in_flight(self) -> int:
+        """Tasks that hold a slot."""
+        return len(self._booked)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._booked and not self._table and not self._grabs
+
+    def second_look(self) -> list[Trigger]:
+        """Try again what waited for others; answers triggers that only another node can run."""
+        for key in list(self._blocked):
+            self._unblock(key)
+        for key in list(self._foreign):
+            del self._foreign[key]
+            self._table.release(key)
+        self.wake()
+        return [
+            trigger._replace(partition=ANYONE)
+            for trigger in self.intake.unhandled.values()
+            if trigger.ordering_key is None
+        ]
+
+    async def stop(self) -> None:
+        """No new grabs; those under way are decided and handed over."""
+        self._is_stopping = True
+        while self._grabs:
+            await asyncio.wait(self._grabs)
+
+    # ── the pump ──────────────────────────────────────────────────────────────────────────
+
+    def wake(self) -> None:
+        """Pump once at the next turn of the loop, however many call."""
+        if not self._wake_set:
+            self._wake_set = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._wake_set = False
+        while not self._is_stopping and len(self._grabs) < self._limits.grabs_max:
+            batch: list[Trigger] = []
+            take, book = self._table.take, self._book
+            while len(batch) < self._limits.grab_batch:
+                item = take(book)
+                if item is None:
+                    break
+                batch.append(item.trigger)
+            if not batch:
+                return
+            for trigger in batch:
+                self._booked[trigger.id] = trigger
+            grab = self._loop.create_task(self._grab_and_start(batch))
+            self._grabs.add(grab)
+            grab.add_done_callback(self._grab_ended)
+
+    def _grab_ended(self, grab: asyncio.Task[None]) -> None:
+        self._grabs.discard(grab)
+        if not grab.cancelled() and (error := grab.exception()):
+            raise error
+        self._pump()
+
+    def _is_starving(self) -> bool:
+        return not self._table and not self._was_full
+
+    def _book(self, trigger: Trigger) -> Full | None:
+        key = trigger.ordering_key
+        if key is not None and (key in self._busy or key in self._blocked or key in self._foreign):
+            return BUSY
+        full = self._booking.book(trigger, now=self._clock.now())
+        self._was_full = full is not None
+        if full is None and key is not None:
+            self._busy[key] = trigger.id
+        return full
+
+    # ── the grab ──────────────────────────────────────────────────────────────────────────
+
+    async def _grab_and_start(self, batch: list[Trigger]) -> None:
+        grab = await self._grab(batch)
+        won = {task.id for task in grab.tasks}
+        undecided, blocked = set(grab.undecided), set(grab.blocked)
+        intake = self.intake
+        for trigger in batch:
+            id = trigger.id
+            if id in won:
+                intake.decided(id)
+                intake.known[id] = trigger.version + 1  # a trigger for our own attempt is stale
+            elif id in undecided or id in blocked:
+                self._put_back(trigger, is_blocked=id in blocked)
+            else:
+                self._lost(trigger)
+        if self._events.wanted:
+            for task in grab.tasks:
+                self._events.emit(TaskGrabbed(task.id, task.version, task.kind, self._node))
+        if grab.tasks:
+            self._start(grab.tasks)
+        self.books.nudge()
+
+    async def _grab(self, batch: list[Trigger]) -> Grab:
+        """The grab, repeated until its outcome is known."""
+        epochs = self.epochs if any(t.ordering_key is not None for t in batch) else {}
+        repeat, back_off_s = False, self._limits.retry_s
+        while True:
+            try:
+                return await self._store.grab(
+                    batch,
+                    node=self._node,
+                    deadlines_s=self._kinds.deadlines_s,
+                    epochs=epochs,
+                    skip_errors_of=self._kinds.skipping_errors,
+                    repeat=repeat,
+                )
+            except (HoldfastError, OSError, TimeoutError) as error:
+                self._events.emit(StoreFailed("grab", str(error)))
+                repeat = True
+                await asyncio.sleep(back_off_s)
+                back_off_s = min(back_off_s * 2, self._limits.retry_s_max)
+
+    def _lost(self, trigger: Trigger) -> None:
+        """Somebody else has it, or it is gone: no error, no attempt, and the slot is free."""
+        self.finished([trigger.id])
+        if self._events.wanted:
+            self._events.emit(GrabLost(trigger.id, trigger.version))
+
+    def _put_back(self, trigger: Trigger, *, is_blocked: bool) -> None:
+        """Not now: free the slot and stand behind the others until something changes."""
+        self._free(trigger.id)
+        if is_blocked and trigger.ordering_key is not None:
+            self._blocked.add(trigger.ordering_key)
+        if trigger.partition not in self.intake.partitions and trigger.partition != ANYONE:
+            self.intake.finished(trigger.id)  # lost meanwhile: its new owner will see it
+            return
+        self.intake.offer_behind(trigger)
+        self._table.freed()
+
+    # ── the end ───────────────────────────────────────────────────────────────────────────
+
+    def finished(self, ids: Sequence[TaskId]) -> None:
+        """These attempts are settled, superseded or never were: free their slots."""
+        for id in ids:
+            self._free(id)
+            self.intake.finished(id)
+        self.slot_freed()
+
+    def _free(self, id: TaskId) -> None:
+        trigger = self._booked.pop(id)
+        self._booking.free(trigger)
+        key = trigger.ordering_key
+        if key is not None and self._busy.get(key) == id:
+            del self._busy[key]
+            self._unblock(key)
+
+    def _unblock(self, key: str) -> None:
+        self._blocked.discard(key)
+        self._table.release(key)

@@ -1,0 +1,265 @@
+"""The intake: what becomes of each trigger that reaches this node.  Pure.
+
+A trigger comes in by the bus, by an early read, by an exact read or out of the backlog.  It is
+started from the trigger table.  Three facts are kept of it:
+
+* `known`    id -> version of what is in memory, being grabbed or running; stops duplicates.
+* `places`   id -> where it stands in a backlog, to be acked once its grab is decided.
+* a partition's `remembered`  ids appended above the position P, which the exact read skips.
+
+A trigger skips the backlog when nothing of its column is stored or being stored: it is then in
+memory only, and above P, so the exact read of this or the next owner appends it if it is still
+SUBMITTED.  Everything else is first `unwritten`, then appended, then offered to the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import count
+
+from holdfast.dispatch.backlog import NEW, Backlog, Merge
+from holdfast.dispatch.limits import Limits
+from holdfast.dispatch.table import TriggerTable
+from holdfast.store import ZERO, Column, Entry, Level, Loaded, Mark, Position
+from holdfast.task import TaskId, Trigger
+
+ANYONE = -1
+"""The partition of a trigger that its owner has no handler for: any node may try it."""
+
+
+class Partition:
+    """One partition that this node owns."""
+
+    def __init__(self, number: int, epoch: int, position: Position) -> None:
+        self.number = number
+        self.epoch = epoch
+        self.position = position  # P: every SUBMITTED row at or below it stands in the backlog
+        self.early = position  # E: the early reads' cursor, in memory only
+        self.columns: dict[Column, Backlog] = {}
+        self.remembered: dict[TaskId, int] = {}
+        self.unwritten: dict[TaskId, Trigger] = {}
+        self.awaiting: set[Column] = set()  # columns with unwritten triggers: no skip meanwhile
+        self.is_dirty = True  # something arrived since P was moved
+
+    def moved_to(self, position: Position) -> None:
+        self.position = position
+        self.early = max(self.early, position)
+
+
+class Intake:
+    """Everything this node knows of one queue's triggers."""
+
+    def __init__(
+        self, queue: str, table: TriggerTable, limits: Limits, *, handles: Callable[[str], bool]
+    ) -> None:
+        self.queue = queue
+        self.table = table
+        self.limits = limits
+        self.partitions: dict[int, Partition] = {}
+        self.known: dict[TaskId, int] = {}
+        self.places: dict[TaskId, list[tuple[Backlog, Level]]] = {}
+        self.unhandled: dict[TaskId, Trigger] = {}
+        self._handles = handles
+        self._unoffered: list[tuple[Backlog, Entry]] = []
+        self._seq = count(1)
+
+    # ── partitions come and go ────────────────────────────────────────────────────────────
+
+    def take(self, loaded: Loaded, epoch: int) -> Partition:
+        """Begin to own a partition, with what its last owner left."""
+        partition = Partition(loaded.partition, epoch, loaded.position)
+        for column in loaded.marks.keys() | loaded.columns.keys():
+            mark, highest = loaded.marks.get(column, NEW), loaded.columns.get(column, ZERO)
+            partition.columns[column] = self._new_backlog(mark, highest)
+            self._seq_after(max(mark.ack_level.seq, highest.seq))
+        self.partitions[partition.number] = partition
+        return partition
+
+    def lose(self, number: int) -> None:
+        """Stop owning a partition: its triggers leave memory, attempts that run go on."""
+        partition = self.partitions.pop(number, None)
+        if partition is None:
+            return
+        for item in self.table.drop_partition(number):
+            self._forget(item.trigger.id)
+        for trigger in [t for t in self.unhandled.values() if t.partition == number]:
+            del self.unhandled[trigger.id]
+            self._forget(trigger.id)
+        self._unoffered = [(b, e) for b, e in self._unoffered if e.trigger.partition != number]
+
+    # ── triggers come in ──────────────────────────────────────────────────────────────────
+
+    @property
+    def room(self) -> int:
+        """How many more triggers may be fetched ahead."""
+        unwritten = sum(len(p.unwritten) for p in self.partitions.values())
+        return self.limits.look_ahead - len(self.table) - unwritten - len(self._unoffered)
+
+    def hear(self, triggers: Iterable[Trigger]) -> None:
+        """Take in hints from the bus or an early read; what does not fit is left to arrivals."""
+        known, partitions, table = self.known, self.partitions, self.table
+        for trigger in triggers:
+            id = trigger.id
+            if known.get(id, 0) >= trigger.version:
+                continue
+            partition = partitions.get(trigger.partition)
+            if partition is None:
+                if trigger.partition == ANYONE:
+                    self._try_for_another(trigger)
+                continue
+            partition.is_dirty = True
+            if partition.remembered.get(id, 0) >= trigger.version:
+                continue
+            if not self._handles(trigger.kind):
+                self._set_unhandled(trigger)
+                continue
+            column = Column(trigger.priority, trigger.kind)
+            backlog = self._backlog(partition, column)
+            if backlog.is_empty and column not in partition.awaiting:
+                if table.add(trigger, Level(max(1, backlog.top_pass), next(self._seq))):
+                    known[id] = trigger.version
+            elif self._may_append(partition):
+                partition.unwritten[id] = trigger
+                partition.awaiting.add(column)
+
+    def read_early(self, triggers: Sequence[Trigger]) -> None:
+        """Take in a page of an early read, and move the cursors past it."""
+        self.hear(triggers)
+        for trigger in triggers:
+            partition = self.partitions.get(trigger.partition)
+            if partition is not None:
+                partition.early = max(partition.early, Position(trigger.arrived, trigger.id))
+
+    # ── appends ───────────────────────────────────────────────────────────────────────────
+
+    def choose(self, partition: Partition, triggers: Collection[Trigger]) -> list[Entry]:
+        """Give each trigger its level, column by column; `appended` or `failed` must follow."""
+        columns: dict[Column, list[Trigger]] = {}
+        for trigger in triggers:
+            columns.setdefault(Column(trigger.priority, trigger.kind), []).append(trigger)
+        entries: list[Entry] = []
+        for column, line in columns.items():
+            entries += self._backlog(partition, column).choose(line, self._next_seq)
+        return entries
+
+    def appended(self, partition: Partition, entries: Sequence[Entry], *, early: bool) -> None:
+        """The entries are durable: offer those that fit into memory."""
+        if early:
+            for entry in entries:
+                partition.remembered[entry.trigger.id] = entry.trigger.version
+        for column in {Column(e.trigger.priority, e.trigger.kind) for e in entries}:
+            backlog = partition.columns[column]
+            self.merge(backlog, backlog.appended())
+
+    def append_failed(self, partition: Partition, entries: Sequence[Entry]) -> None:
+        """Nobody knows whether the entries were written: read everything above P again."""
+        for column in {Column(e.trigger.priority, e.trigger.kind) for e in entries}:
+            partition.columns[column].append_failed()
+        partition.early = partition.position
+        partition.is_dirty = True
+
+    def unknown_rows(self, partition: Partition, rows: Iterable[Trigger]) -> list[Trigger]:
+        """Of an exact page: the rows that are not known to stand in the backlog.
+
+        What is known from memory alone does not count, or a crash would lose it.
+        """
+        missing = []
+        for row in rows:
+            partition.unwritten.pop(row.id, None)
+            if partition.remembered.pop(row.id, 0) < row.version:
+                missing.append(row)
+        return missing
+
+    def merge(self, backlog: Backlog, merge: Merge) -> None:
+        """Put what a backlog offers into the table, and take out what it dropped."""
+        for entry in merge.dropped:
+            id = entry.trigger.id
+            if self.table.remove(id) is not None:
+                self._forget(id)
+        for entry in merge.offered:
+            self._offer(backlog, entry)
+
+    def offer_again(self) -> None:
+        """Offer what found the table full before."""
+        waiting, self._unoffered = self._unoffered, []
+        for backlog, entry in waiting:
+            self._offer(backlog, entry)
+
+    # ── triggers leave ────────────────────────────────────────────────────────────────────
+
+    def decided(self, id: TaskId) -> None:
+        """The grab of this task was decided in the store: its places in backlogs are done."""
+        for backlog, level in self.places.pop(id, ()):
+            backlog.ack(level)
+
+    def finished(self, id: TaskId) -> None:
+        """Nothing of this task is in memory any more."""
+        self.decided(id)
+        self.known.pop(id, None)
+
+    def offer_behind(self, trigger: Trigger) -> None:
+        """Put a trigger that could not be grabbed now back into the table, behind the others."""
+        backlog = self._column_of(trigger)
+        pass_ = max(1, backlog.top_pass) if backlog else 1
+        self.table.add(trigger, Level(pass_, next(self._seq)))
+
+    def _offer(self, backlog: Backlog, entry: Entry) -> None:
+        id, version = entry.trigger.id, entry.trigger.version
+        have = self.known.get(id)
+        if have is not None and have > version:
+            backlog.ack(entry.level)  # an older version can never be grabbed any more
+            return
+        self.places.setdefault(id, []).append((backlog, entry.level))
+        if have == version:
+            return  # it is in the table or on its way already: one decision serves both places
+        self.known[id] = version
+        if not self._handles(entry.trigger.kind):
+            self.unhandled[id] = entry.trigger
+        elif not self.table.add(entry.trigger, entry.level):
+            del self.known[id]
+            self.places[id].pop()
+            self._unoffered.append((backlog, entry))
+
+    def _try_for_another(self, trigger: Trigger) -> None:
+        may_run = self._handles(trigger.kind) and trigger.ordering_key is None
+        if may_run and self.table.add(trigger, Level(1, next(self._seq))):
+            self.known[trigger.id] = trigger.version
+
+    def _set_unhandled(self, trigger: Trigger) -> None:
+        if len(self.unhandled) < self.limits.unhandled_max:
+            self.unhandled[trigger.id] = trigger
+            self.known[trigger.id] = trigger.version
+
+    def _forget(self, id: TaskId) -> None:
+        self.known.pop(id, None)
+        self.places.pop(id, None)
+
+    def _column_of(self, trigger: Trigger) -> Backlog | None:
+        partition = self.partitions.get(trigger.partition)
+        if partition is None:
+            return None
+        return partition.columns.get(Column(trigger.priority, trigger.kind))
+
+    def _backlog(self, partition: Partition, column: Column) -> Backlog:
+        backlog = partition.columns.get(column)
+        if backlog is None:
+            backlog = partition.columns[column] = self._new_backlog(NEW, ZERO)
+        return backlog
+
+    def _new_backlog(self, mark: Mark, highest: Level) -> Backlog:
+        limits = self.limits
+        return Backlog(mark, highest=highest, batch_max=limits.window, reload_at=limits.reload_at)
+
+    def _may_append(self, partition: Partition) -> bool:
+        limits = self.limits
+        return (
+            len(partition.unwritten) < limits.append_max
+            and len(partition.remembered) < limits.remembered_max
+        )
+
+    def _next_seq(self) -> int:
+        return next(self._seq)
+
+    def _seq_after(self, seq: int) -> None:
+        here = next(self._seq)
+        self._seq = count(max(here, seq + 1))

@@ -1,0 +1,1 @@
+"""A running node, and the one place where adapters meet the core."""

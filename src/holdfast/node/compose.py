@@ -1,0 +1,166 @@
+"""Composition: which adapters serve an address.  Nobody else names a concrete adapter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from urllib.parse import urlsplit
+
+from holdfast.bus import Bus
+from holdfast.client import Client
+from holdfast.clock import Clock
+from holdfast.coordinator import Coordinator
+from holdfast.coordinators.local import LocalCoordinator
+from holdfast.coordinators.sql import SqlCoordinator
+from holdfast.errors import ConfigurationError, MissingExtra
+from holdfast.handler import Registry
+from holdfast.ids import NodeId, new_node_id
+from holdfast.node.node import Node
+from holdfast.node.settings import NodeSettings
+from holdfast.store import Store
+from holdfast.telemetry.events import Events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where the store is, and how to use it."""
+
+    url: str
+    schema: str = "holdfast"
+    connections_max: int = 8
+    durability: str = "full"
+    pooled: bool | None = None  # behind PgBouncer in transaction mode; None: find out
+    listen_url: str | None = None  # a direct address for LISTEN, when `url` is a pooler
+
+
+def make_store(address: Address, *, clock: Clock, rng: Random) -> Store:
+    """A store for the address, not opened yet."""
+    scheme = urlsplit(address.url).scheme
+    if scheme == "sqlite":
+        from holdfast.stores.sqlite.store import SQLiteStore
+
+        path = sqlite_path(address.url)
+        return SQLiteStore(path, clock=clock, rng=rng, durability=address.durability)
+    if scheme in ("postgresql", "postgres"):
+        try:
+            from holdfast.stores.postgres.store import PostgresStore
+        except ImportError as error:
+            raise MissingExtra("postgres", "PostgreSQL") from error
+        return PostgresStore(
+            address.url,
+            schema=address.schema,
+            clock=clock,
+            rng=rng,
+            connections_max=address.connections_max,
+            pooled=address.pooled,
+        )
+    raise ConfigurationError(
+        f"cannot use the address {redacted(address.url)!r}: "
+        "write sqlite:///file.db or postgresql://user@host/database"
+    )
+
+
+def sqlite_path(url: str) -> str:
+    """`sqlite:///orders.db` is a relative path, `sqlite:////var/orders.db` an absolute one."""
+    rest = url.removeprefix("sqlite://")
+    path = rest.removeprefix("/")
+    if not path:
+        raise ConfigurationError("the address names no file: write sqlite:///orders.db")
+    return path
+
+
+def redacted(url: str) -> str:
+    """The address without its password, for messages and logs."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{parts.username}:***@{host}").geturl()
+
+
+@dataclass(slots=True)
+class Runtime:
+    """An open store with its bus and client, bound to one event loop."""
+
+    store: Store
+    bus: Bus
+    client: Client
+    loop: asyncio.AbstractEventLoop
+    owns_store: bool = True
+
+    async def close(self) -> None:
+        await self.client.close()
+        await self.bus.close()
+        if self.owns_store:
+            await self.store.close()
+
+
+async def open_runtime(
+    address: Address, store: Store, *, events: Events, owns_store: bool
+) -> Runtime:
+    """Open the store and make its bus.  Nothing is left open when it fails."""
+    await store.open()
+    try:
+        bus = await _make_bus(address, store, events)
+    except BaseException:
+        await store.close()
+        raise
+    client = Client(store, bus, events=events)
+    return Runtime(store, bus, client, asyncio.get_running_loop(), owns_store)
+
+
+async def _make_bus(address: Address, store: Store, events: Events) -> Bus:
+    if urlsplit(address.url).scheme == "sqlite":
+        from holdfast.buses.sqlite import SQLiteBus
+
+        return SQLiteBus(store.data_version, events=events)  # type: ignore[attr-defined]
+    from holdfast.buses.postgres import PostgresBus
+
+    bus = PostgresBus(
+        store.connector(address.listen_url),  # type: ignore[attr-defined]
+        schema=address.schema,
+        events=events,
+        listens=address.listen_url is not None or not store.is_pooled,  # type: ignore[attr-defined]
+    )
+    await bus.open()
+    return bus
+
+
+def make_node(
+    runtime: Runtime,
+    registry: Registry,
+    queues: Sequence[str],
+    settings: NodeSettings,
+    *,
+    clock: Clock,
+    rng: Random,
+    events: Events,
+) -> Node:
+    """A node on an open runtime."""
+    id = new_node_id(rng)
+    return Node(
+        id=id,
+        queues=queues,
+        store=runtime.store,
+        bus=runtime.bus,
+        coordinator=_coordinator(runtime.store, id, queues, registry, settings),
+        registry=registry,
+        clock=clock,
+        rng=rng,
+        events=events,
+        settings=settings,
+    )
+
+
+def _coordinator(
+    store: Store, id: NodeId, queues: Sequence[str], registry: Registry, settings: NodeSettings
+) -> Coordinator:
+    kinds = sorted(handler.kind for handler in registry)
+    if settings.coordinator == "local":
+        return LocalCoordinator(store, id, queues=queues, kinds=kinds)
+    return SqlCoordinator(store, id, queues=queues, kinds=kinds, lease_s=settings.lease_s)
+
+
+MakeStore = Callable[[], Store]

@@ -1,0 +1,387 @@
+"""A node: dispatchers and workers for the queues it serves, and the beat that keeps its share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.booking import Booking
+from holdfast.bus import Bus
+from holdfast.clock import Clock
+from holdfast.coordinator import Coordinator, View
+from holdfast.dispatch.dispatcher import Dispatcher
+from holdfast.dispatch.slots import AllOf, FixedSlots, PerKind
+from holdfast.dispatch.table import TriggerTable
+from holdfast.duties.cleaner import Cleaner
+from holdfast.duties.duty import Duty, Keeper
+from holdfast.duties.waker import Waker
+from holdfast.handler import Registry
+from holdfast.ids import NodeId
+from holdfast.node.settings import NodeSettings
+from holdfast.store import Filter, Store
+from holdfast.task import Event, Outcome, State, TaskId, Trigger
+from holdfast.telemetry.events import (
+    Events,
+    NodeStarted,
+    NodeStopped,
+    StoreFailed,
+    TaskResumed,
+)
+from holdfast.worker.processes import ProcessPool
+from holdfast.worker.settler import Ended
+from holdfast.worker.worker import Worker
+
+RESUME_BATCH = 1_000
+DRAINED_POLL_S = 0.05
+
+
+class _Kinds:
+    """The handlers of one queue, as its dispatcher asks for them."""
+
+    def __init__(self, registry: Registry, queue: str) -> None:
+        handlers = [handler for handler in registry if handler.queue == queue]
+        self.deadlines_s = {handler.kind: handler.deadline_s for handler in registry}
+        self.skipping_errors = frozenset(h.kind for h in registry if h.skips_errors)
+        self._names = frozenset(h.kind for h in registry)
+        self.mine = sorted(h.kind for h in handlers)
+
+    def handles(self, kind: str) -> bool:
+        return kind in self._names
+
+
+class Node:
+    """Serves queues from `async with` until its end; safe to kill at any moment."""
+
+    def __init__(
+        self,
+        *,
+        id: NodeId,
+        queues: Sequence[str],
+        store: Store,
+        bus: Bus,
+        coordinator: Coordinator,
+        registry: Registry,
+        clock: Clock,
+        rng: Random,
+        events: Events,
+        settings: NodeSettings,
+    ) -> None:
+        self.id = id
+        self.queues = tuple(queues)
+        self._store = store
+        self._bus = bus
+        self._coordinator = coordinator
+        self._registry = registry
+        self._clock = clock
+        self._rng = rng
+        self._events = events
+        self._settings = settings
+        self._loops: list[asyncio.Task[None]] = []
+        self._dispatchers: dict[str, Dispatcher] = {}
+        self._workers: dict[str, Worker] = {}
+        self._wakers: dict[str, Keeper] = {}
+        self._strangers: dict[TaskId, int] = {}  # PROCESSING as ours, but not running here
+        self._unhandled_since: dict[TaskId, float] = {}
+        self._compared_at = 0.0
+        self._view: View | None = None
+
+    # ── life ──────────────────────────────────────────────────────────────────────────────
+
+    async def __aenter__(self) -> Self:
+        settings = self._settings
+        self._threads = ThreadPoolExecutor(settings.slots_threads, "holdfast-handler")
+        self._processes = ProcessPool(settings.slots_processes)
+        booking = self._make_booking()
+        for queue in self.queues:
+            self._build(queue, booking)
+        # Listen before looking: what is committed from now on rings, what was before is read.
+        await self._bus.subscribe(self.queues, self._hear)
+        await self._beat()
+        for queue in self.queues:
+            self._run(self._dispatchers[queue].books.keep(), f"books of {queue}")
+            if settings.duties:
+                self._run(self._wakers[queue].keep(), f"waker of {queue}")
+        self._run(self._keep_beating(), "beat")
+        if settings.duties:
+            self._keep(Cleaner(self._store, settings.retention))
+        self._events.emit(NodeStarted(self.id, self.queues))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Graceful: no new grabs, running attempts finish, the rest goes on at other nodes."""
+        await self._bus.unsubscribe(self._hear)
+        for dispatcher in self._dispatchers.values():
+            await dispatcher.stop()
+        await asyncio.gather(
+            *(worker.drained(self._settings.drain_s) for worker in self._workers.values())
+        )
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._processes.close()
+        try:
+            await self._coordinator.leave()
+        finally:
+            self._events.emit(NodeStopped(self.id))
+
+    async def drained(self, timeout_s: float | None = None) -> None:
+        """Wait until the queues have nothing left to run.
+
+        That is: no task is SUBMITTED or PROCESSING anywhere, and none waits for a retry.  Tasks
+        that their callers delayed are not waited for.
+        """
+        async with asyncio.timeout(timeout_s):
+            while not (self.is_idle and await self._is_store_drained()):  # noqa: ASYNC110
+                await asyncio.sleep(DRAINED_POLL_S)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in this node's memory: no trigger, no slot, no attempt."""
+        return all(d.is_idle for d in self._dispatchers.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Tasks that hold a slot here."""
+        return sum(d.in_flight for d in self._dispatchers.values())
+
+    async def _is_store_drained(self) -> bool:
+        busy = (State.SUBMITTED, State.PROCESSING)
+        if await self._store.find(Filter(states=busy, queues=self.queues, limit=1)):
+            return False
+        after: TaskId | None = None
+        while page := await self._store.find(
+            Filter(states=[State.WAITING], queues=self.queues, after=after, limit=500)
+        ):
+            if any(task.deliveries > 0 for task in page):
+                return False
+            after = page[-1].id
+        return True
+
+    # ── parts ─────────────────────────────────────────────────────────────────────────────
+
+    def _make_booking(self) -> Booking:
+        settings = self._settings
+        by_mode = {
+            "async": FixedSlots(settings.slots_async),
+            "thread": FixedSlots(settings.slots_threads),
+            "process": FixedSlots(settings.slots_processes),
+        }
+        # One object per mode, shared by its kinds: what is limited is the loop, the pool.
+        slots = PerKind({h.kind: by_mode[h.mode] for h in self._registry})
+        return AllOf(slots, settings.booking) if settings.booking else slots
+
+    def _build(self, queue: str, booking: Booking) -> None:
+        kinds = _Kinds(self._registry, queue)
+        limits = self._settings.limits
+        table = TriggerTable(order=self._settings.order, size_max=limits.look_ahead)
+        worker = Worker(
+            node=self.id,
+            store=self._store,
+            registry=self._registry,
+            threads=self._threads,
+            processes=self._processes,
+            finished=lambda ids: self._finished(queue, ids),
+            again=lambda batch: self._again(queue, batch),
+            clock=self._clock,
+            rng=self._rng,
+            events=self._events,
+        )
+        dispatcher = Dispatcher(
+            queue,
+            node=self.id,
+            store=self._store,
+            table=table,
+            booking=booking,
+            kinds=kinds,
+            start=worker.start,
+            clock=self._clock,
+            events=self._events,
+            limits=limits,
+        )
+        waker = Waker(
+            self._store,
+            queue,
+            partitions=lambda: list(dispatcher.epochs),
+            hear=dispatcher.hear,
+            clock=self._clock,
+            poll_s=limits.idle_wait_s,
+        )
+        self._workers[queue] = worker
+        self._dispatchers[queue] = dispatcher
+        self._wakers[queue] = Keeper(waker, events=self._events)
+
+    def _run(self, loop: Coroutine[Any, Any, None], name: str) -> None:
+        self._loops.append(asyncio.create_task(loop, name=f"holdfast {name}"))
+
+    def _keep(self, duty: Duty) -> None:
+        self._run(Keeper(duty, events=self._events).keep(), duty.name)
+
+    # ── what reaches us ───────────────────────────────────────────────────────────────────
+
+    def _hear(self, queue: str, triggers: Sequence[Trigger]) -> Sequence[Trigger]:
+        dispatcher = self._dispatchers[queue]
+        if not triggers:
+            dispatcher.hear(())
+            return ()
+        owned = dispatcher.intake.partitions
+        worker = self._workers[queue]
+        runnable, strange = [], []
+        for trigger in triggers:
+            worker.take_back(trigger.id, trigger.version - 1)
+            if trigger.partition not in owned and trigger.partition >= 0:
+                strange.append(trigger)
+            elif trigger.due_at is not None:
+                self._wakers[queue].wake()
+            else:
+                runnable.append(trigger)
+        if runnable:
+            dispatcher.hear(runnable)
+        return strange
+
+    def _finished(self, queue: str, ids: Sequence[TaskId]) -> None:
+        self._dispatchers[queue].finished(ids)
+        for name, other in self._dispatchers.items():
+            if name != queue:
+                other.slot_freed()  # queues share the node's slots
+
+    def _again(self, queue: str, batch: Sequence[Ended]) -> None:
+        """What will run once more is heard of at once, without a poll."""
+        repeated = []
+        for task, outcome, _, _ in batch:
+            if outcome.event is Event.REPEATED:
+                repeated.append(
+                    Trigger(
+                        task.id,
+                        task.version + 1,
+                        task.queue,
+                        task.partition,
+                        task.kind,
+                        task.priority,
+                        task.fairness_key,
+                        1.0,
+                        task.ordering_key,
+                    )
+                )
+            elif outcome.event is Event.RETRIED:
+                self._wakers[queue].wake()
+        if repeated:
+            self._bus.publish(repeated)
+
+    # ── the beat ──────────────────────────────────────────────────────────────────────────
+
+    async def _keep_beating(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.beat_s)
+            try:
+                await self._beat()
+                await self._look_again()
+            except Exception as error:
+                self._failed("beat", error)
+
+    async def _beat(self) -> None:
+        view = await self._coordinator.beat()
+        self._view = view
+        for queue in self.queues:
+            dispatcher = self._dispatchers[queue]
+            owned = view.owned[queue]
+            dispatcher.lose([n for n, e in dispatcher.epochs.items() if owned.get(n) != e])
+            share = view.shares[queue]
+            if share.let_go:
+                dispatcher.lose(share.let_go)
+                await self._coordinator.let_go(queue, share.let_go)
+            # What the store says we own but we do not dispatch is claimed anew, with a new epoch.
+            unknown = {n: e for n, e in owned.items() if n not in dispatcher.epochs}
+            unknown = {n: e for n, e in unknown.items() if n not in share.let_go}
+            await self._take(queue, share.claim | unknown)
+        await self._resume(view.ended)
+
+    async def _take(self, queue: str, wanted: dict[int, int]) -> None:
+        if not wanted:
+            return
+        epochs = await self._coordinator.claimed(queue, wanted)
+        if not epochs:
+            return
+        for loaded in await self._store.load(queue, list(epochs)):
+            self._dispatchers[queue].take(loaded, epochs[loaded.partition])
+            gone = {running.node for running in loaded.running if running.node != self.id}
+            await self._resume(list(gone), forget=False)
+        if queue in self._wakers:
+            self._wakers[queue].wake()
+
+    async def _resume(self, nodes: Sequence[NodeId], *, forget: bool = True) -> None:
+        """Submit again what ended nodes were running; the store checks that they have ended."""
+        if not nodes:
+            return
+        while True:
+            triggers = await self._store.resume_lost(
+                nodes, deliveries_max=self._settings.deliveries_max, limit=RESUME_BATCH
+            )
+            for trigger in triggers:
+                self._events.emit(TaskResumed(trigger.id, trigger.version))
+            self._bus.publish(triggers)
+            if len(triggers) < RESUME_BATCH:
+                break
+        if forget:
+            await self._coordinator.forget(nodes)
+
+    # ── second looks ──────────────────────────────────────────────────────────────────────
+
+    async def _look_again(self) -> None:
+        for queue in self.queues:
+            self._bus.publish(self._dispatchers[queue].second_look())
+            await self._park_unhandled(queue)
+        now = self._clock.seconds()
+        if now - self._compared_at >= self._settings.lease_s / 3:
+            self._compared_at = now
+            await self._compare()
+
+    async def _compare(self) -> None:
+        """Compare our PROCESSING rows with what runs here; both kinds of difference are mended."""
+        held: dict[TaskId, int] = {}
+        booked: set[TaskId] = set()
+        for queue in self.queues:
+            held |= self._workers[queue].held
+            booked |= self._dispatchers[queue].booked
+        strangers, moved_on = await self._store.give_back(self.id, held)
+        for worker in self._workers.values():
+            for id in moved_on:
+                worker.take_back(id, held[id])
+        unknown = {row.id: row.version for row in strangers if row.id not in booked}
+        twice = {id: v for id, v in unknown.items() if self._strangers.get(id) == v}
+        self._strangers = unknown
+        if twice:  # a grab of ours whose reply was lost, and which nobody repeated
+            outcomes = [Outcome(id, v, Event.REPEATED, counts=False) for id, v in twice.items()]
+            await self._store.settle(outcomes, node=self.id)
+            for dispatcher in self._dispatchers.values():
+                dispatcher.hear(())
+
+    async def _park_unhandled(self, queue: str) -> None:
+        """Kinds without a handler: wait for a deploy to arrive, then let a person look."""
+        intake = self._dispatchers[queue].intake
+        now = self._clock.seconds()
+        kinds = self._view.kinds.get(queue, frozenset()) if self._view else frozenset()
+        late: dict[str, dict[TaskId, int]] = {}
+        for id, trigger in intake.unhandled.items():
+            since = self._unhandled_since.setdefault(id, now)
+            if trigger.kind not in kinds and now - since >= self._settings.unknown_kind_wait_s:
+                late.setdefault(trigger.kind, {})[id] = trigger.version
+        for kind, tasks in late.items():
+            text = f"no node that serves queue {queue!r} has a handler for kind {kind!r}"
+            await self._store.park(tasks, text)
+            for id in tasks:
+                intake.unhandled.pop(id, None)
+                intake.finished(id)
+                self._unhandled_since.pop(id, None)
+
+    def _failed(self, verb: str, error: Exception) -> None:
+        self._events.emit(StoreFailed(verb, str(error)))

@@ -1,0 +1,426 @@
+"""The store: the truth.  Everything else is a hint.
+
+A store is a set of small roles; each part of the engine asks for the narrowest one:
+
+    Tasks      client and worker      enqueue · grab · settle · transaction · change · get
+    Backlogs   dispatcher             claim · load · arrivals · record · levels
+    Leases     coordinator            renew · members · leave · holdings · let_go · wish
+    Agenda     duties                 submit_due · resume_lost · give_back · park_unknown · clean
+    Search     CLI, gateways          find · counts
+
+Promises that hold for every verb:
+
+* All verbs are plural; one task is a list of one.  A call is one transaction: all or nothing,
+  durable before it returns.
+* One number guards every move: a row that changed since its version was read is left alone,
+  and the answer says so.  A call may therefore be repeated after any error.
+* If the process dies in the middle, either the whole call happened or none of it.
+* Times are judged by the store's own clock.
+* `StoreUnavailable` means nothing was written; `OutcomeUnknown` that nobody can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from holdfast.ids import NodeId
+from holdfast.sql.query import Script
+from holdfast.task import (
+    Enqueued,
+    Event,
+    Grabbed,
+    NewTask,
+    Outcome,
+    State,
+    Task,
+    TaskId,
+    Trigger,
+)
+
+
+class Level(NamedTuple):
+    """A place in a backlog's line: by pass first, by the owner's counter second."""
+
+    pass_: int  # `pass` is a keyword of Python
+    seq: int
+
+
+ZERO = Level(0, 0)
+
+
+class Position(NamedTuple):
+    """A place in the line of arrivals of one partition."""
+
+    arrived: int
+    id: int
+
+
+START = Position(0, 0)
+
+
+class Column(NamedTuple):
+    """One line of triggers within a partition."""
+
+    priority: int
+    kind: str
+
+
+class Mark(NamedTuple):
+    """What the owner persists of a column: its ack level and the highest pass dispatched."""
+
+    ack_level: Level
+    top_pass: int = 0
+
+
+class Entry(NamedTuple):
+    """A trigger at its place in a backlog."""
+
+    level: Level
+    trigger: Trigger
+
+
+class Running(NamedTuple):
+    """A PROCESSING row, as a takeover finds it."""
+
+    id: TaskId
+    version: int
+    kind: str
+    node: NodeId
+    partition: int
+    ordering_key: str | None
+    fairness_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Grab:
+    """The answer to a grab.
+
+    What is in none of the three lists was decided against us: gone, moved on, or someone
+    else's.  `undecided` rows were locked by somebody and still stand at the expected version:
+    offer them again.  `blocked` rows wait for an elder of their ordering key.
+    """
+
+    tasks: list[Grabbed]
+    undecided: list[TaskId] = field(default_factory=list)
+    blocked: list[TaskId] = field(default_factory=list)
+
+
+class Cursor(NamedTuple):
+    """Where to read on: arrivals of one partition above `position`."""
+
+    partition: int
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """One page for each partition, in order of (arrived, id), and the horizon of this snapshot.
+
+    Every row that will ever commit below `horizon` is visible now.
+    """
+
+    triggers: list[Trigger]
+    horizon: int
+
+
+class LevelCursor(NamedTuple):
+    """Where to read on: entries of one column above `level`, at most `limit`."""
+
+    partition: int
+    column: Column
+    level: Level
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What the owner of one partition writes in one go, fenced by its epoch."""
+
+    partition: int
+    epoch: int
+    entries: Sequence[Entry] = ()  # appended to the backlog
+    position: Position | None = None  # the new P, when it moves
+    marks: Mapping[Column, Mark] = field(default_factory=dict)  # ack levels to persist
+    trims: Mapping[Column, tuple[Level, Level]] = field(default_factory=dict)  # delete (from, to]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a takeover finds of one partition."""
+
+    partition: int
+    position: Position
+    marks: dict[Column, Mark]
+    columns: dict[
+        Column, Level
+    ]  # columns with entries above their ack level, and the highest level
+    running: list[Running]
+
+
+class Holding(NamedTuple):
+    """Who owns a partition, under which epoch, and who would like to."""
+
+    partition: int
+    owner: NodeId | None
+    epoch: int
+    wish: NodeId | None
+
+
+class Member(NamedTuple):
+    """A node's lease, as the store sees it."""
+
+    node: NodeId
+    queues: tuple[str, ...]
+    kinds: tuple[str, ...]
+    is_alive: bool
+
+
+class Answer(Enum):
+    """What became of a manual change."""
+
+    OK = "OK"
+    NOT_FOUND = "NOT_FOUND"
+    NOT_ALLOWED = "NOT_ALLOWED"  # the state does not permit it
+    FAILED = "FAILED"  # the task has moved on from the version named
+
+
+class Change(NamedTuple):
+    """A person's wish: move the task by `event`, at `version` (None: whatever it is now)."""
+
+    id: TaskId
+    event: Event  # RESUMED, RESCHEDULED, CANCELLED, GIVEN_UP
+    version: int | None = None
+    delay_s: float = 0.0  # RESCHEDULED: not before now + delay
+    force: bool = False  # RESUMED: also a PROCESSING task
+    error: str | None = None  # a reason to keep with the task
+
+
+class Changed(NamedTuple):
+    answer: Answer
+    trigger: Trigger | None = (
+        None  # set when the task became SUBMITTED, or was taken from a running attempt
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which tasks to list.  Several values of one field mean "any of them"."""
+
+    states: Collection[State] = ()
+    queues: Collection[str] = ()
+    kinds: Collection[str] = ()
+    fairness_keys: Collection[str] = ()
+    after: TaskId | None = None  # a page: ids above this one
+    limit: int = 100
+
+
+class Due(NamedTuple):
+    """What the waker submitted, and when it should look again at the latest."""
+
+    triggers: list[Trigger]
+    next_due_at: datetime | None
+
+
+class Transaction(Protocol):
+    """A store transaction that a handler shares with the settle."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's own connection: asyncpg's, or sqlite3's."""
+        ...
+
+    async def settle(self, outcome: Outcome) -> bool:
+        """Record the outcome in this transaction.  False: superseded, so roll back."""
+        ...
+
+
+class Tasks(Protocol):
+    async def enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
+        """Add the tasks, in order, in one transaction of their own.
+
+        A task whose key is taken is not added; its answer is the older task with
+        `created=False`, and the others are added all the same.
+        """
+        ...
+
+    async def grab(
+        self,
+        triggers: Sequence[Trigger],
+        *,
+        node: NodeId,
+        deadlines_s: Mapping[str, float],
+        epochs: Mapping[int, int],
+        skip_errors_of: Collection[str] = (),
+        repeat: bool = False,
+    ) -> Grab:
+        """Move SUBMITTED tasks to PROCESSING, each at its trigger's version; exactly one grab wins.
+
+        Records the node, counts a delivery and sets the deadline (seconds by kind).  A task with
+        an ordering key also needs its partition's epoch in `epochs`, no PROCESSING sibling and no
+        elder (smaller id) that is SUBMITTED, WAITING for a retry, or in ERROR; kinds in
+        `skip_errors_of` do not wait for an elder in ERROR.  With `repeat` (the reply of the first
+        call was lost) rows that this node holds at version + 1 are returned again.
+        """
+        ...
+
+    async def settle(self, outcomes: Sequence[Outcome], *, node: NodeId) -> list[bool]:
+        """Record outcomes, each at the version of its grab; False for a superseded one.
+
+        Finished rows leave for the archive in the same transaction.  Safe to repeat: a row that
+        this node already settled in this way counts as settled.
+        """
+        ...
+
+    def transaction(
+        self, task: Grabbed, *, node: NodeId
+    ) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction for the handler's own writes and the settle of `task`.
+
+        Commits at the end of the block, rolls back when it raises.
+        """
+        ...
+
+    def enqueueing(self, tasks: Sequence[NewTask]) -> Script[list[Enqueued]]:
+        """The statements of `enqueue`, for a transaction that belongs to the caller."""
+        ...
+
+    async def change(self, changes: Sequence[Change]) -> list[Changed]:
+        """Carry out people's wishes, each at its version and only where MOVES allows."""
+        ...
+
+    async def get(self, ids: Sequence[TaskId]) -> dict[TaskId, Task]:
+        """The tasks as they are now, hot or archived.  Unknown ids are missing from the answer."""
+        ...
+
+
+class Backlogs(Protocol):
+    async def claim(self, queue: str, wanted: Mapping[int, int], *, node: NodeId) -> dict[int, int]:
+        """Take partitions at the epochs seen; answer those taken, with their new epochs.
+
+        Raises each epoch by one and waits for the old owner's writes under way, so that
+        whatever it wrote is visible to our next call and whatever it writes later is refused.
+        Partitions whose owner has a live lease are left out of the answer.
+        """
+        ...
+
+    async def load(self, queue: str, partitions: Collection[int]) -> list[Loaded]:
+        """What the owner needs to start: position, marks, backlog ends, PROCESSING rows."""
+        ...
+
+    async def arrivals(
+        self, queue: str, cursors: Sequence[Cursor], *, limit: int, exact: bool
+    ) -> Arrivals:
+        """SUBMITTED rows above each cursor, at most `limit` a partition, in order.
+
+        `exact` shows only rows below the horizon, so that nothing can still appear among them;
+        otherwise every visible row.
+        """
+        ...
+
+    async def record(self, queue: str, records: Sequence[Record]) -> set[int]:
+        """Write entries, positions, marks and deletes; answer the partitions that were refused.
+
+        A record counts only while its epoch is the partition's; the others are unaffected.
+        """
+        ...
+
+    async def levels(self, queue: str, cursors: Sequence[LevelCursor]) -> list[list[Entry]]:
+        """Backlog entries above each cursor, in level order, one list a cursor."""
+        ...
+
+
+class Leases(Protocol):
+    async def renew(
+        self, node: NodeId, *, lease_s: float, queues: Sequence[str], kinds: Sequence[str]
+    ) -> None:
+        """Keep the node's lease for `lease_s` from now on; make it when it does not exist."""
+        ...
+
+    async def members(self) -> list[Member]:
+        """All nodes with a lease row, live or ended."""
+        ...
+
+    async def leave(self, nodes: Collection[NodeId]) -> None:
+        """Forget the nodes' leases and let go of their partitions."""
+        ...
+
+    async def holdings(self, queue: str) -> list[Holding]:
+        """Every partition of the queue; the rows are made when the queue is new."""
+        ...
+
+    async def let_go(self, queue: str, partitions: Collection[int], *, node: NodeId) -> None:
+        """Give up partitions that the node owns, for whoever wants them."""
+        ...
+
+    async def wish(self, queue: str, partitions: Collection[int], *, node: NodeId) -> None:
+        """Ask the owners of these partitions to let go of them."""
+        ...
+
+
+class Agenda(Protocol):
+    async def submit_due(self, queue: str, partitions: Collection[int], *, limit: int) -> Due:
+        """Submit WAITING tasks whose time has come, oldest first."""
+        ...
+
+    async def resume_lost(
+        self, nodes: Collection[NodeId], *, deliveries_max: int, limit: int
+    ) -> list[Trigger]:
+        """Submit again what these nodes were running, unless their lease is live after all.
+
+        A task that was delivered `deliveries_max` times without an outcome is parked in ERROR.
+        """
+        ...
+
+    async def give_back(
+        self, node: NodeId, held: Mapping[TaskId, int]
+    ) -> tuple[list[Running], list[TaskId]]:
+        """Compare: rows of the node that are not in `held`, and held ids that have moved on."""
+        ...
+
+    async def park(self, tasks: Mapping[TaskId, int], error: str) -> list[TaskId]:
+        """Move SUBMITTED or PROCESSING tasks to ERROR at these versions; answer those moved."""
+        ...
+
+    async def clean(self, *, keep_days: float, limit: int) -> int:
+        """Prepare the archive for the days ahead and drop what is older than `keep_days`."""
+        ...
+
+
+class Search(Protocol):
+    async def find(self, filter: Filter) -> list[Task]:
+        """Tasks by the filter, by id."""
+        ...
+
+    async def counts(self) -> dict[State, int]:
+        """How many tasks are in each state, hot and archived."""
+        ...
+
+
+class Store(Tasks, Backlogs, Leases, Agenda, Search, Protocol):
+    """All roles, and the life of the thing itself."""
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions a queue has; fixed when the schema was made."""
+        ...
+
+    async def open(self) -> None:
+        """Connect and check the schema: `SchemaMissing`, `SchemaTooNew` or `StoreUnavailable`."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted, then let go of every connection and thread."""
+        ...
+
+    async def migrate(self) -> int:
+        """Bring the schema to this code's version; safe to run twice and at the same time."""
+        ...
+
+    async def durability(self) -> dict[str, str]:
+        """The settings on which durability rests, as the server reports them."""
+        ...

@@ -1,0 +1,88 @@
+"""The duties' role: what is due, what was lost, what is old."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from holdfast.clock import Clock
+from holdfast.ids import NodeId
+from holdfast.store import Due, Running
+from holdfast.stores.postgres.cleaning import cleaned
+from holdfast.stores.postgres.connection import Database
+from holdfast.task import TaskId, Trigger
+
+LOOK_BACK = timedelta(seconds=10)  # how late a delayed task may commit and still be seen at once
+FULL_LOOK_S = 60.0  # after that, what was committed later than LOOK_BACK is found as well
+_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
+
+
+class _LowWater(NamedTuple):
+    """Everything due before `at` was submitted, as of a full look at `looked_s`."""
+
+    partitions: frozenset[int]
+    at: datetime
+    looked_s: float
+
+
+class PostgresAgenda:
+    """`holdfast.store.Agenda`: the promises are written there."""
+
+    _database: Database
+    _clock: Clock
+    _low_waters: dict[str, _LowWater]
+
+    async def submit_due(self, queue: str, partitions: Collection[int], *, limit: int) -> Due:
+        if not partitions:
+            return Due([], None)
+        wanted, now_s = frozenset(partitions), self._clock.seconds()
+        low = self._low_waters.get(queue)
+        if low is None or low.partitions != wanted or now_s - low.looked_s >= FULL_LOOK_S:
+            low = _LowWater(wanted, _EARLIEST, now_s)
+        params = {
+            "queue": queue,
+            "partitions": sorted(partitions),
+            "from": low.at,
+            "limit": limit,
+        }
+        rows = await self._database.write("submit_due", params)
+        now, next_due_at, ripe = rows[0][:3]
+        if ripe < limit:
+            # The dead entries below are not walked again until the next full look.
+            low = low._replace(at=max(low.at, now - LOOK_BACK))
+        self._low_waters[queue] = low
+        triggers = [Trigger._make(row[3:14]) for row in rows if row[3] is not None]
+        return Due(triggers, next_due_at)
+
+    async def resume_lost(
+        self, nodes: Collection[NodeId], *, deliveries_max: int, limit: int
+    ) -> list[Trigger]:
+        if not nodes:
+            return []
+        params = {"nodes": sorted(nodes), "deliveries_max": deliveries_max, "limit": limit}
+        rows = await self._database.write("resume_lost", params)
+        return [Trigger._make(row) for row in rows if row[-1] is not None]
+
+    async def give_back(
+        self, node: NodeId, held: Mapping[TaskId, int]
+    ) -> tuple[list[Running], list[TaskId]]:
+        rows = await self._database.read("running_of", {"node": node})
+        running = {row[0]: Running._make(row) for row in rows}
+        unknown = [each for each in running.values() if held.get(each.id) != each.version]
+        moved_on = [
+            id
+            for id, version in held.items()
+            if id not in running or running[id].version != version
+        ]
+        return unknown, moved_on
+
+    async def park(self, tasks: Mapping[TaskId, int], error: str) -> list[TaskId]:
+        if not tasks:
+            return []
+        ids = sorted(tasks)
+        params = {"ids": ids, "versions": [tasks[id] for id in ids], "error": error}
+        return [TaskId(row[0]) for row in await self._database.write("park", params)]
+
+    async def clean(self, *, keep_days: float, limit: int) -> int:
+        return await cleaned(self._database, keep_days=keep_days, limit=limit)

@@ -1,0 +1,224 @@
+"""The dispatcher's role: partitions, arrivals and the durable backlog."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from holdfast.ids import NodeId
+from holdfast.store import (
+    START,
+    ZERO,
+    Arrivals,
+    Column,
+    Cursor,
+    Entry,
+    Level,
+    LevelCursor,
+    Loaded,
+    Mark,
+    Position,
+    Record,
+    Running,
+)
+from holdfast.stores.postgres.connection import Database
+from holdfast.task import TaskId, Trigger
+
+MARKS_KEPT_MAX = 64  # of one column, before the older ones are deleted
+_POSITION = Column(-1, "")  # the column under which a partition's position is kept
+
+
+class _Written(NamedTuple):
+    """Marks of one column that this process wrote: first and last number, and how many."""
+
+    first: int
+    last: int
+    amount: int
+
+
+class PostgresBacklogs:
+    """`holdfast.store.Backlogs`: the promises are written there."""
+
+    _database: Database
+    _written: dict[tuple[str, int, int, str], _Written]
+
+    async def claim(self, queue: str, wanted: Mapping[int, int], *, node: NodeId) -> dict[int, int]:
+        if not wanted:
+            return {}
+        partitions = sorted(wanted)
+        params = {
+            "queue": queue,
+            "partitions": partitions,
+            "epochs": [wanted[partition] for partition in partitions],
+            "node": node,
+        }
+        claimed = dict(await self._database.write("claim", params))
+        self._forget_written(queue, claimed)
+        return claimed
+
+    async def load(self, queue: str, partitions: Collection[int]) -> list[Loaded]:
+        if not partitions:
+            return []
+        params = {"queue": queue, "partitions": sorted(partitions)}
+        loaded = {each: Loaded(each, START, {}, {}, []) for each in sorted(partitions)}
+        positions: dict[int, Position] = {}
+        for partition, priority, kind, pass_, seq, top in await self._database.read(
+            "load_marks", params
+        ):
+            if (column := Column(priority, kind)) == _POSITION:
+                positions[partition] = Position(pass_, seq)
+            else:
+                loaded[partition].marks[column] = Mark(Level(pass_, seq), top)
+        for partition, priority, kind, pass_, seq in await self._database.read(
+            "load_columns", params
+        ):
+            column, level = Column(priority, kind), Level(pass_, seq)
+            mark = loaded[partition].marks.get(column)
+            if level > (ZERO if mark is None else mark.ack_level):
+                loaded[partition].columns[column] = level
+        for row in await self._database.read("load_running", params):
+            running = Running._make(row)
+            loaded[running.partition].running.append(running)
+        return [
+            Loaded(each.partition, positions.get(each.partition, START), *_rest(each))
+            for each in loaded.values()
+        ]
+
+    async def arrivals(
+        self, queue: str, cursors: Sequence[Cursor], *, limit: int, exact: bool
+    ) -> Arrivals:
+        assert cursors, "arrivals are asked for at least one partition"
+        params = {
+            "queue": queue,
+            "partitions": [cursor.partition for cursor in cursors],
+            "arriveds": [cursor.position.arrived for cursor in cursors],
+            "ids": [cursor.position.id for cursor in cursors],
+            "limit": limit,
+            "exact": exact,
+        }
+        rows = await self._database.read("arrivals", params)
+        triggers = [
+            Trigger(id, version, queue, partition, kind, priority, fair, weight, key, None, arrived)
+            for _, id, version, partition, kind, priority, fair, weight, key, arrived in rows
+            if id is not None
+        ]
+        return Arrivals(triggers, rows[0][0])
+
+    async def record(self, queue: str, records: Sequence[Record]) -> set[int]:
+        if not records:
+            return set()
+        in_order = sorted(records, key=lambda record: record.partition)
+        params = {
+            "queue": queue,
+            "partitions": [record.partition for record in in_order],
+            "epochs": [record.epoch for record in in_order],
+            **_entries(in_order),
+            **_trims(in_order),
+            **self._marks(queue, in_order),
+        }
+        fenced = set()
+        for partition, priority, kind, number in await self._database.write("record", params):
+            if number is None:
+                fenced.add(partition)
+            else:
+                self._note_written((queue, partition, priority, kind), number)
+        refused = {record.partition for record in in_order} - fenced
+        self._forget_written(queue, refused)
+        return refused
+
+    async def levels(self, queue: str, cursors: Sequence[LevelCursor]) -> list[list[Entry]]:
+        if not cursors:
+            return []
+        params = {
+            "queue": queue,
+            "partitions": [cursor.partition for cursor in cursors],
+            "priorities": [cursor.column.priority for cursor in cursors],
+            "kinds": [cursor.column.kind for cursor in cursors],
+            "passes": [cursor.level.pass_ for cursor in cursors],
+            "seqs": [cursor.level.seq for cursor in cursors],
+            "limits": [cursor.limit for cursor in cursors],
+        }
+        found: list[list[Entry]] = [[] for _ in cursors]
+        for row in await self._database.read("levels", params):
+            place, pass_, seq, id, version, partition, kind, priority, fair, weight, key = row
+            trigger = Trigger(
+                TaskId(id), version, queue, partition, kind, priority, fair, weight, key
+            )
+            found[place - 1].append(Entry(Level(pass_, seq), trigger))
+        return found
+
+    def _marks(self, queue: str, records: Iterable[Record]) -> dict[str, Any]:
+        """The marks to append, and ranges of older ones to delete, with both ends."""
+        rows: list[tuple[int, int, str, int, int, int]] = []
+        old: list[tuple[int, int, str, int, int]] = []
+        for record in records:
+            if record.position is not None:
+                rows.append((record.partition, *_POSITION, *record.position, 0))
+            for column, mark in record.marks.items():
+                rows.append((record.partition, *column, *mark.ack_level, mark.top_pass))
+        for partition, priority, kind, *_ in rows:
+            written = self._written.get((queue, partition, priority, kind))
+            if written is not None and written.amount >= MARKS_KEPT_MAX:
+                old.append((partition, priority, kind, written.first, written.last))
+        marks = _columns("mark", "partitions priorities kinds passes seqs top_passes", rows)
+        return marks | _columns("old", "partitions priorities kinds froms tos", old)
+
+    def _note_written(self, place: tuple[str, int, int, str], number: int) -> None:
+        written = self._written.get(place)
+        if written is None:
+            # What earlier owners wrote starts at 0 and is deleted with our first range.
+            self._written[place] = _Written(0, number, 1)
+        elif written.amount >= MARKS_KEPT_MAX:
+            self._written[place] = _Written(written.last, number, 2)
+        else:
+            self._written[place] = _Written(written.first, number, written.amount + 1)
+
+    def _forget_written(self, queue: str, partitions: Collection[int]) -> None:
+        if partitions:
+            for place in [each for each in self._written if each[0] == queue]:
+                if place[1] in partitions:
+                    del self._written[place]
+
+
+def _rest(loaded: Loaded) -> tuple[dict[Column, Mark], dict[Column, Level], list[Running]]:
+    return loaded.marks, loaded.columns, loaded.running
+
+
+def _entries(records: Iterable[Record]) -> dict[str, Any]:
+    rows = [
+        (
+            record.partition,
+            trigger.priority,
+            trigger.kind,
+            level.pass_,
+            level.seq,
+            trigger.id,
+            trigger.version,
+            trigger.weight,
+            trigger.fairness_key,
+            trigger.ordering_key,
+        )
+        for record in records
+        for level, trigger in record.entries
+    ]
+    names = (
+        "partitions priorities kinds passes seqs tasks versions weights fairness_keys ordering_keys"
+    )
+    return _columns("entry", names, rows)
+
+
+def _trims(records: Iterable[Record]) -> dict[str, Any]:
+    rows = [
+        (record.partition, *column, *above, *to)
+        for record in records
+        for column, (above, to) in record.trims.items()
+    ]
+    names = "partitions priorities kinds from_passes from_seqs to_passes to_seqs"
+    return _columns("trim", names, rows)
+
+
+def _columns(prefix: str, names: str, rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """Rows as one array for each column, under the parameters' names."""
+    each = names.split()
+    arrays: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else ([] for _ in each)
+    return {f"{prefix}_{name}": array for name, array in zip(each, arrays, strict=True)}

@@ -1,0 +1,1 @@
+ALTER TABLE {schema}.archive DETACH PARTITION {schema}.{day}

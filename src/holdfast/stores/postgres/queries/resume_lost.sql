@@ -1,0 +1,30 @@
+-- Asked by the ids of nodes, so that the partial index is walked at those nodes only.
+WITH lost AS MATERIALIZED (
+    SELECT t.id
+    FROM unnest(:nodes::text[]) AS n (id)
+    JOIN {schema}.task AS t ON t.state = 2 AND t.node = n.id
+    WHERE NOT EXISTS (
+        SELECT FROM {schema}.node AS l WHERE l.id = n.id AND l.until > {schema}.now()
+    )
+    LIMIT :limit::integer
+    FOR NO KEY UPDATE OF t SKIP LOCKED
+)
+UPDATE {schema}.task AS t SET
+    state = CASE WHEN t.losses + 1 >= :deliveries_max::integer THEN 4 ELSE 1 END,
+    version = t.version + 1,
+    losses = t.losses + 1,
+    deadline_at = NULL,
+    arrived = CASE
+        WHEN t.losses + 1 >= :deliveries_max::integer THEN NULL ELSE pg_current_xact_id()
+    END,
+    error = CASE
+        WHEN t.losses + 1 >= :deliveries_max::integer
+        THEN 'delivered ' || (t.losses + 1) || ' times without an outcome; the last node was '
+            || t.node
+        ELSE t.error
+    END
+FROM lost AS l
+WHERE t.id = l.id
+RETURNING
+    t.id, t.version, t.queue, t.partition, t.kind, t.priority, t.fairness_key, t.weight,
+    t.ordering_key, NULL::timestamptz, t.arrived

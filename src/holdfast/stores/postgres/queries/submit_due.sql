@@ -1,0 +1,41 @@
+-- The rows are chosen without locks and then locked by their ids, so that not more than `limit`
+-- rows are locked however many partitions are asked for.
+WITH moment AS MATERIALIZED (SELECT {schema}.now() AS now),
+ripe AS MATERIALIZED (
+    SELECT t.id, t.due_at
+    FROM moment AS m CROSS JOIN unnest(:partitions::smallint[]) AS w (partition)
+    CROSS JOIN LATERAL (
+        SELECT t.id, t.due_at FROM {schema}.task AS t
+        WHERE t.state = 0 AND t.queue = :queue::text AND t.partition = w.partition
+            AND t.due_at >= :from::timestamptz AND t.due_at <= m.now
+        ORDER BY t.due_at LIMIT :limit::integer
+    ) AS t
+    ORDER BY t.due_at, t.id LIMIT :limit::integer
+),
+chosen AS MATERIALIZED (
+    SELECT t.id, r.due_at
+    FROM ripe AS r JOIN {schema}.task AS t
+        ON t.id = r.id AND t.state + 0 = 0 AND t.due_at = r.due_at
+    FOR NO KEY UPDATE OF t SKIP LOCKED
+),
+submitted AS (
+    UPDATE {schema}.task AS t
+    SET state = 1, version = t.version + 1, arrived = pg_current_xact_id(), due_at = NULL
+    FROM chosen AS c WHERE t.id = c.id
+    RETURNING
+        t.id, t.version, t.queue, t.partition, t.kind, t.priority, t.fairness_key, t.weight,
+        t.ordering_key, NULL::timestamptz, t.arrived, c.due_at AS was_due_at
+),
+later AS MATERIALIZED (
+    SELECT min(t.due_at) AS next_due_at
+    FROM moment AS m CROSS JOIN unnest(:partitions::smallint[]) AS w (partition)
+    CROSS JOIN LATERAL (
+        SELECT t.due_at FROM {schema}.task AS t
+        WHERE t.state = 0 AND t.queue = :queue::text AND t.partition = w.partition
+            AND t.due_at > m.now
+        ORDER BY t.due_at LIMIT 1
+    ) AS t
+)
+SELECT m.now, l.next_due_at, (SELECT count(*) FROM ripe), s.*
+FROM moment AS m CROSS JOIN later AS l LEFT JOIN submitted AS s ON true
+ORDER BY s.was_due_at, s.id

@@ -1,0 +1,1 @@
+SELECT nextval('{schema}.task_id') FROM generate_series(1, :count::integer)

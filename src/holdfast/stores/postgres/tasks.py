@@ -1,0 +1,253 @@
+"""The client's and the worker's role: enqueue, grab, settle, change, get."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from holdfast.ids import NodeId
+from holdfast.sql.query import Script
+from holdfast.store import Change, Changed, Grab, Transaction
+from holdfast.stores.postgres.changing import changed
+from holdfast.stores.postgres.connection import Database, Session
+from holdfast.stores.postgres.enqueueing import (
+    arrays_of,
+    created,
+    enqueue_many,
+    enqueueing,
+    params_of,
+)
+from holdfast.stores.postgres.failures import is_missing_day
+from holdfast.stores.postgres.rows import task_of
+from holdfast.task import (
+    FINAL,
+    MOVES,
+    Enqueued,
+    Grabbed,
+    NewTask,
+    Outcome,
+    State,
+    Task,
+    TaskId,
+    Trigger,
+)
+
+
+class PostgresTasks:
+    """`holdfast.store.Tasks`: the promises are written there."""
+
+    _database: Database
+
+    async def enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
+        if not tasks:
+            return []
+        if all(task.key is None for task in tasks):
+            if len(tasks) == 1:
+                query, params = "enqueue_one", params_of(tasks[0], None)
+            else:
+                query, params = "enqueue_many", arrays_of(tasks, [None] * len(tasks))
+            rows = await self._database.write(query, params, repeat_is_safe=False)
+            return [created(row) for row in rows]
+        repeat_is_safe = all(task.key is not None for task in tasks)
+        if len(tasks) == 1:
+            rows = await self._database.write("enqueue_keyed", params_of(tasks[0], None))
+            if rows:
+                return [created(rows[0])]
+        return await self._database.together(
+            lambda session: enqueue_many(session, tasks), repeat_is_safe=repeat_is_safe
+        )
+
+    def enqueueing(self, tasks: Sequence[NewTask]) -> Script[list[Enqueued]]:
+        return enqueueing(self._database, tasks)
+
+    async def grab(
+        self,
+        triggers: Sequence[Trigger],
+        *,
+        node: NodeId,
+        deadlines_s: Mapping[str, float],
+        epochs: Mapping[int, int],
+        skip_errors_of: Collection[str] = (),
+        repeat: bool = False,
+    ) -> Grab:
+        if not triggers:
+            return Grab([])
+        # Locks are taken in the order of ids, so that two waiting grabs never form a circle.
+        in_order = sorted(triggers, key=lambda trigger: trigger.id)
+        statements = []
+        again = "_again" if repeat else ""
+        if free := [trigger for trigger in in_order if trigger.ordering_key is None]:
+            statements.append((f"grab{again}", _wanted(free, node, deadlines_s, repeat)))
+        if ordered := [trigger for trigger in in_order if trigger.ordering_key is not None]:
+            params = _wanted(ordered, node, deadlines_s, repeat) | _fence(ordered, epochs)
+            params["skip_errors_of"] = list(skip_errors_of)
+            statements.append((f"grab_ordered{again}", params))
+        rows = await self._run(statements)
+        tasks = [Grabbed._make(row) for row in rows]
+        assert len(tasks) <= len(triggers), "INV-2: a grab changes one row for each trigger"
+        if len(tasks) == len(triggers):
+            return Grab(tasks)
+        return await self._missed(in_order, tasks, epochs, skip_errors_of)
+
+    async def settle(self, outcomes: Sequence[Outcome], *, node: NodeId) -> list[bool]:
+        if not outcomes:
+            return []
+        statements = _settling(outcomes)
+        settled = {row[0] for row in await self._run(statements)}
+        missing = [outcome for outcome in outcomes if outcome.id not in settled]
+        if missing:
+            rows = await self._database.read("settled_before", _before(missing) | {"node": node})
+            settled |= {row[0] for row in rows}
+        return [outcome.id in settled for outcome in outcomes]
+
+    def transaction(
+        self, task: Grabbed, *, node: NodeId
+    ) -> AbstractAsyncContextManager[Transaction]:
+        return self._transaction()
+
+    async def change(self, changes: Sequence[Change]) -> list[Changed]:
+        if not changes:
+            return []
+        return await self._database.together(lambda session: changed(session, changes))
+
+    async def get(self, ids: Sequence[TaskId]) -> dict[TaskId, Task]:
+        if not ids:
+            return {}
+        rows = await self._database.read("get", {"ids": list(dict.fromkeys(ids))})
+        return {task.id: task for task in map(task_of, rows)}
+
+    async def _run(self, statements: list[tuple[str, dict[str, Any]]]) -> list[Any]:
+        """One statement is its own transaction, two are put into one."""
+        if len(statements) == 1:
+            return await self._database.write(*statements[0])
+
+        async def both(session: Session) -> list[Any]:
+            return [row for statement in statements for row in await session.run(*statement)]
+
+        return await self._database.together(both)
+
+    async def _missed(
+        self,
+        triggers: Sequence[Trigger],
+        tasks: list[Grabbed],
+        epochs: Mapping[int, int],
+        skip_errors_of: Collection[str],
+    ) -> Grab:
+        """Look again at what the grab did not return: decided, locked by someone, or blocked."""
+        returned = {task.id for task in tasks}
+        missed = {trigger.id: trigger for trigger in triggers if trigger.id not in returned}
+        params = {
+            "ids": list(missed),
+            "versions": [trigger.version for trigger in missed.values()],
+            "epochs": [epochs.get(trigger.partition) for trigger in missed.values()],
+            "skip_errors_of": list(skip_errors_of),
+        }
+        undecided: list[TaskId] = []
+        blocked: list[TaskId] = []
+        for id, is_blocked, is_ours, key in await self._database.read("grab_missed", params):
+            if not is_ours or key != missed[id].ordering_key:
+                continue  # the partition's owner will be offered it
+            (blocked if is_blocked else undecided).append(TaskId(id))
+        return Grab(tasks, undecided, blocked)
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[Transaction]:
+        async with self._database.transaction(plain=True) as session:
+            yield PostgresTransaction(session, self._database)
+
+
+class PostgresTransaction:
+    """A handler's transaction: its own writes and the settle commit together."""
+
+    def __init__(self, session: Session, database: Database) -> None:
+        self._session = session
+        self._database = database
+
+    @property
+    def connection(self) -> Any:
+        return self._session.connection
+
+    async def settle(self, outcome: Outcome) -> bool:
+        """As `settle` of the store, but a repeat answers False: it must not commit twice."""
+        ((query, params),) = _settling([outcome])
+        try:
+            async with self.connection.transaction():  # a savepoint, for the day that is missing
+                rows = await self._session.run(query, params)
+        except asyncpg.CheckViolationError as error:
+            if not is_missing_day(error):
+                raise
+            await self._database.make_archive_days()
+            rows = await self._session.run(query, params)
+        return bool(rows)
+
+
+def _wanted(
+    triggers: Sequence[Trigger], node: NodeId, deadlines_s: Mapping[str, float], repeat: bool
+) -> dict[str, Any]:
+    return {
+        "ids": [trigger.id for trigger in triggers],
+        "versions": [trigger.version for trigger in triggers],
+        "deadlines_s": [deadlines_s.get(trigger.kind) for trigger in triggers],
+        "node": node,
+        "repeat": repeat,
+    }
+
+
+def _fence(triggers: Sequence[Trigger], epochs: Mapping[int, int]) -> dict[str, Any]:
+    """The partitions' rows to lock, in one order for everybody."""
+    partitions = sorted({(trigger.queue, trigger.partition) for trigger in triggers})
+    return {
+        "fence_queues": [queue for queue, _ in partitions],
+        "fence_partitions": [partition for _, partition in partitions],
+        "fence_epochs": [epochs.get(partition) for _, partition in partitions],
+    }
+
+
+def _settling(outcomes: Sequence[Outcome]) -> list[tuple[str, dict[str, Any]]]:
+    """The statements for these outcomes: finished rows leave, the others go on."""
+    finished: list[tuple[Outcome, State]] = []
+    moved: list[tuple[Outcome, State]] = []
+    for outcome in sorted(outcomes, key=lambda outcome: outcome.id):
+        state = MOVES[State.PROCESSING, outcome.event]
+        (finished if state in FINAL else moved).append((outcome, state))
+    statements: list[tuple[str, dict[str, Any]]] = []
+    if finished:
+        params = _at_versions(finished) | {
+            "results": [outcome.result for outcome, _ in finished],
+            "keeps": [outcome.keep or state is not State.DONE for outcome, state in finished],
+            "any_state": False,
+        }
+        statements.append(("finish", params))
+    if moved:
+        params = _at_versions(moved) | {
+            "delays_s": [outcome.delay_s for outcome, _ in moved],
+            "counts": [int(outcome.counts) for outcome, _ in moved],
+            "resets": [outcome.resets for outcome, _ in moved],
+        }
+        statements.append(("move", params))
+    return statements
+
+
+def _at_versions(outcomes: Sequence[tuple[Outcome, State]]) -> dict[str, Any]:
+    return {
+        "ids": [outcome.id for outcome, _ in outcomes],
+        "versions": [outcome.version for outcome, _ in outcomes],
+        "states": [state for _, state in outcomes],
+        "errors": [outcome.error for outcome, _ in outcomes],
+    }
+
+
+def _before(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    states = [MOVES[State.PROCESSING, outcome.event] for outcome in outcomes]
+    return {
+        "ids": [outcome.id for outcome in outcomes],
+        "versions": [outcome.version for outcome in outcomes],
+        "states": states,
+        "keeps": [
+            outcome.keep or state is not State.DONE
+            for outcome, state in zip(outcomes, states, strict=True)
+        ],
+    }

@@ -1,0 +1,173 @@
+"""The lease file: who is alive, in a second small file beside the user's own.
+
+A lease row is written every few seconds by processes that must never wait behind a long write
+to the main file, so it has a file of its own, with a rollback journal and without syncs.  It
+holds nothing worth saving: when it cannot be read after a crash it is made anew.  A young file
+knows nothing about the nodes of yesterday, so until a lease and a margin have passed since its
+birth, a node without a row counts as alive.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+from holdfast.ids import NodeId
+from holdfast.store import Member
+from holdfast.stores.sqlite.connection import Connect, make_file, unavailable
+from holdfast.stores.sqlite.rows import span
+from holdfast.stores.sqlite.statements import as_list, run
+
+T = TypeVar("T")
+
+LEASE_S_DEFAULT = 10.0  # assumed of nodes that have not been seen in a young file
+MARGIN_S = 1.0
+BUSY_MS = 2000
+SAFE_FOR_SEVERAL = (3, 51, 3)  # before this a checkpoint beside another process's commit may damage
+
+_log = logging.getLogger("holdfast.stores.sqlite")
+
+
+class LeaseFile:
+    """Plain calls, for one thread; the renewer's process uses it without any store.
+
+    `had_owners` asks whether the main file names nodes already when this one is made: a pair of
+    new files has no yesterday.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        connect: Connect = sqlite3.connect,
+        had_owners: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._path = path
+        self._connect = connect
+        self._had_owners = had_owners
+        self._db: sqlite3.Connection | None = None
+        self._inode = 0
+        self._lease_s_longest = LEASE_S_DEFAULT
+        self._has_warned = False
+
+    def renew(
+        self, node: NodeId, now: int, *, lease_s: float, queues: Sequence[str], kinds: Sequence[str]
+    ) -> None:
+        """Keep the node's lease until `now + lease_s`; may be repeated."""
+        params = {
+            "node": node,
+            "queues": json.dumps(list(queues)),
+            "kinds": json.dumps(list(kinds)),
+            "pid": os.getpid(),
+            "until": now + span(lease_s),
+        }
+
+        def work(db: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            if lease_s > self._lease_s_longest:
+                run(db, "lease_grace", grace=span(lease_s + MARGIN_S))
+            run(db, "lease_renew", **params)
+            return run(db, "lease_members")
+
+        others = [row for row in self._asked(now, work) if row[0] != node and row[4] > now]
+        self._lease_s_longest = max(self._lease_s_longest, lease_s)
+        self._warn_of(row[3] for row in others)
+
+    def members(self, now: int) -> list[Member]:
+        rows = self._asked(now, lambda db: run(db, "lease_members"))
+        return [
+            Member(NodeId(node), tuple(json.loads(queues)), tuple(json.loads(kinds)), until > now)
+            for node, queues, kinds, _, until in rows
+        ]
+
+    def is_alive(self, now: int) -> Callable[[str], bool]:
+        """A judge of nodes by this moment: live row, or no row in a file that is still young."""
+        rows, birth = self._asked(now, lambda db: (run(db, "lease_members"), _birth(db)))
+        until = {node: until for node, _, _, _, until in rows}
+        unknown_until = sum(birth)
+        return lambda node: until.get(node, unknown_until) > now
+
+    def drop(self, nodes: Collection[NodeId], now: int) -> None:
+        self._asked(now, lambda db: run(db, "lease_drop", nodes=as_list(nodes)))
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _asked(self, now: int, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run the work; make the file anew, once, when it cannot be read."""
+        try:
+            return work(self._ready(now))
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError) and os.path.exists(self._path):
+                raise unavailable(error, self._path) from error
+            _log.warning("%s cannot be read and is made anew: %s", self._path, error)
+        try:
+            self._remove()
+            return work(self._ready(now))
+        except (sqlite3.Error, OSError) as error:
+            failure = error if isinstance(error, sqlite3.Error) else sqlite3.Error(str(error))
+            raise unavailable(failure, self._path) from error
+
+    def _ready(self, now: int) -> sqlite3.Connection:
+        """The connection; opened anew when another process has replaced the file."""
+        if self._db is not None and self._path != ":memory:" and _inode(self._path) != self._inode:
+            self.close()
+        if self._db is None:
+            self._db = self._opened(now)
+        return self._db
+
+    def _opened(self, now: int) -> sqlite3.Connection:
+        if self._path != ":memory:":
+            make_file(self._path)
+        db = self._connect(
+            self._path, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False
+        )
+        try:
+            db.execute("PRAGMA journal_mode = TRUNCATE").fetchall()
+            db.execute("PRAGMA synchronous = OFF")
+            run(db, "lease_make")
+            run(db, "lease_make_birth")
+            if not run(db, "lease_birth"):
+                born_at = now if self._had_owners() else 0
+                grace = span(self._lease_s_longest + MARGIN_S) if born_at else 0
+                run(db, "lease_born", born_at=born_at, grace=grace)
+        except BaseException:
+            db.close()
+            raise
+        self._inode = _inode(self._path)
+        return db
+
+    def _remove(self) -> None:
+        self.close()
+        for ending in ("", "-journal"):
+            if os.path.exists(self._path + ending):
+                os.unlink(self._path + ending)
+
+    def _warn_of(self, pids: Any) -> None:
+        if self._has_warned or sqlite3.sqlite_version_info >= SAFE_FOR_SEVERAL:
+            return
+        if any(pid not in (os.getpid(), os.getppid()) for pid in pids):
+            self._has_warned = True
+            _log.warning(
+                "several node processes use %s with SQLite %s; that is safe from 3.51.3 on: "
+                "run one node, or update SQLite, or use PostgreSQL",
+                self._path.removesuffix("-leases"),
+                sqlite3.sqlite_version,
+            )
+
+
+def _birth(db: sqlite3.Connection) -> tuple[int, int]:
+    born_at, grace = run(db, "lease_birth")[0]
+    return born_at, grace
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0

@@ -1,0 +1,1 @@
+SELECT epoch FROM holdfast_partition WHERE queue = :queue AND partition = :partition

@@ -1,0 +1,1 @@
+SELECT born_at, grace FROM holdfast_birth

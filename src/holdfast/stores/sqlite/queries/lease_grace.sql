@@ -1,0 +1,1 @@
+UPDATE holdfast_birth SET grace = max(grace, :grace)

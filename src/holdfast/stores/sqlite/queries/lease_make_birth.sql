@@ -1,0 +1,2 @@
+CREATE TABLE IF NOT EXISTS holdfast_birth (
+  one INTEGER PRIMARY KEY CHECK (one = 1), born_at INTEGER NOT NULL, grace INTEGER NOT NULL)

@@ -1,0 +1,1 @@
+SELECT node, queues, kinds, pid, until FROM holdfast_lease ORDER BY node

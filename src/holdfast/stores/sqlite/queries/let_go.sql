@@ -1,0 +1,2 @@
+UPDATE holdfast_partition SET owner = NULL
+WHERE queue = :queue AND partition = :partition AND owner = :node

@@ -1,0 +1,1 @@
+SELECT value FROM holdfast_meta WHERE name = :name

@@ -1,0 +1,1 @@
+DELETE FROM holdfast_task WHERE id IN (SELECT value FROM json_each(:ids))

@@ -1,0 +1,1 @@
+UPDATE holdfast_meta SET value = :version WHERE name = 'schema'

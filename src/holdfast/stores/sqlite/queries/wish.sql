@@ -1,0 +1,2 @@
+UPDATE holdfast_partition SET wish = :node
+WHERE queue = :queue AND partition = :partition

@@ -1,0 +1,48 @@
+"""The role of `Search`: lists for people, on a thread that nothing else waits for."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection
+from typing import Any
+
+from holdfast.store import Filter
+from holdfast.stores.sqlite import rows
+from holdfast.stores.sqlite.statements import as_list, run
+from holdfast.stores.sqlite.threads import Threads
+from holdfast.task import FINAL, HOT, State, Task
+
+
+class SearchRole(Threads):
+    async def find(self, filter: Filter) -> list[Task]:
+        found: list[Task] = await self._browse(lambda db, now: _found(db, filter))
+        return found
+
+    async def counts(self) -> dict[State, int]:
+        counted = await self._browse(lambda db, now: run(db, "counts"))
+        return dict.fromkeys(State, 0) | {State(state): count for state, count in counted}
+
+
+def _found(db: sqlite3.Connection, filter: Filter) -> list[Task]:
+    params = {
+        "states": _any_of([int(state) for state in filter.states]),
+        "queues": _any_of(filter.queues),
+        "kinds": _any_of(filter.kinds),
+        "fairness_keys": _any_of(filter.fairness_keys),
+        "after": filter.after or 0,
+        "limit": filter.limit,
+    }
+    states = frozenset(filter.states or State)
+    found: list[tuple[Any, ...]] = []
+    if states & HOT == {State.ERROR}:
+        found += run(db, "find_errors", **params)  # few among many: they have an index
+    elif states & HOT:
+        found += run(db, "find", **params)
+    if states & FINAL:
+        found += run(db, "find_archived", **params)
+    found.sort(key=lambda row: row[0])
+    return [rows.task(row) for row in found[: filter.limit]]
+
+
+def _any_of(values: Collection[object]) -> str | None:
+    return as_list(values) if values else None

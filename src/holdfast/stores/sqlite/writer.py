@@ -1,0 +1,342 @@
+"""The writer: one thread that alone writes to the file, many operations a commit.
+
+    callers ─▶ queue ─▶ gather all that wait ─▶ BEGIN IMMEDIATE ─▶ run each ─▶ COMMIT ─▶ answer
+
+An operation is answered only after the commit that contains it.  When one of a batch fails, the
+whole batch is rolled back and each operation runs again in a transaction of its own, so that
+only the wrong one fails.
+
+The write lock is fair to nobody: whoever asks at the right moment gets it.  So the writer rests
+after a commit while others write to the file too; as long as it sees no foreign commit
+(`data_version` changes only by others), it rests rarely, just often enough for a newcomer to
+get in and be seen.
+
+A transaction that is lent out (`lend`) is an item of the same queue: the writer opens it, waits
+until the borrower has ended it, and commits or rolls back.  Thus two are never open together,
+and nothing of ours waits for a lock that we hold ourselves.
+
+Only this thread checkpoints: a checkpoint on one connection while another commits can damage
+the file in SQLite before 3.51.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
+from holdfast.stores.sqlite.connection import BUSY_MS, is_busy, is_io_failure, unavailable
+from holdfast.stores.sqlite.operations import Operation, Work, answer, nothing
+from holdfast.stores.sqlite.rows import micros
+
+GATHERED_MAX = 1000  # operations in one commit
+REST_S = 0.002
+NEIGHBOUR_S = 5.0  # a foreign commit within this time means: others write too
+KNOCK_S = 0.02  # how long the writer goes without a rest when it believes to be alone
+CHECKPOINT_CHANGES = 100_000  # rows written between two checkpoints
+CHECKPOINT_BYTES = 16 * 1024 * 1024  # growth of the WAL file that asks for one sooner
+IDLE_S = 1.0  # after this the WAL is emptied
+
+
+@dataclass(eq=False)
+class Loan:
+    """A write transaction in the hands of a borrower, who must end it."""
+
+    connection: sqlite3.Connection
+    opening: Operation
+    closing: Operation
+    ended: threading.Event = field(default_factory=threading.Event)
+    commits: bool = False
+
+    def end(self, *, commit: bool) -> None:
+        self.commits = commit
+        self.ended.set()
+
+
+class Writer:
+    """Started by `start`, ended by `stop`; the thread owns the connection in between."""
+
+    def __init__(
+        self, path: str, *, connect: Callable[[], sqlite3.Connection], clock: Clock
+    ) -> None:
+        self._path = path
+        self._connect = connect
+        self._clock = clock
+        self._queue: SimpleQueue[Operation | Loan | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="holdfast-writer", daemon=True)
+        self._door = threading.Lock()  # nothing is put into the queue after its end
+        self._is_open = False
+        self._pause = threading.Event()  # never set: waiting for it is a rest
+        self._kept: Loan | None = None  # a loan met while gathering
+        self._seen_version = 0
+        self._neighbour_at = -NEIGHBOUR_S
+        self._rested_at = 0.0
+        self._committed_at = 0.0
+        self._checked_changes = 0
+        self._checked_bytes = 0
+        self.commits = 0
+
+    def start(self) -> None:
+        """Connect and begin to work; raises what connecting raises."""
+        self._db = self._connect()
+        self._guest = self._db if self._path == ":memory:" else self._connect()
+        self._seen_version = self._data_version()
+        self._is_open = True
+        self._thread.start()
+
+    async def run(self, work: Work, *, patience_s: float | None = None) -> Any:
+        """Run the work in a transaction and answer after its commit.
+
+        With `patience_s` the operation is given up, with nothing written, when the file
+        stays locked for so long.
+        """
+        ends = None if patience_s is None else self._clock.seconds() + patience_s
+        operation = Operation(work, patience_ends=ends)
+        self._put(operation)
+        return await operation.future
+
+    async def lend(self) -> Loan:
+        """A write transaction for the caller alone; nothing else is written until it ends."""
+        loan = Loan(self._guest, Operation(nothing), Operation(nothing))
+        self._put(loan)
+        try:
+            await loan.opening.future
+        except BaseException:
+            loan.end(commit=False)
+            raise
+        return loan
+
+    async def stop(self) -> None:
+        """Do what was accepted, then end.  Safe to repeat."""
+        with self._door:
+            was_open, self._is_open = self._is_open, False
+        if was_open:
+            self._farewell = Operation(nothing)
+            self._queue.put(None)
+            await asyncio.shield(self._farewell.future)
+            self._thread.join()
+
+    def _put(self, item: Operation | Loan) -> None:
+        with self._door:
+            if not self._is_open:
+                raise StoreUnavailable(f"{self._path}: the store is closed")
+            self._queue.put(item)
+
+    # What follows runs on the thread.
+
+    def _work(self) -> None:
+        while (item := self._next()) is not None:
+            self._rest()
+            if isinstance(item, Loan):
+                self._lend(item)
+            else:
+                self._write([item, *self._gathered(GATHERED_MAX - 1)])
+            self._committed_at = self._clock.seconds()
+        self._tidy_up()
+
+    def _next(self) -> Operation | Loan | None:
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            return kept
+        while True:
+            try:
+                return self._queue.get(timeout=IDLE_S)
+            except Empty:
+                self._checkpoint("TRUNCATE")
+
+    def _gathered(self, count: int) -> list[Operation]:
+        """Whatever waits in the queue, without waiting for more; a loan ends the line."""
+        found: list[Operation] = []
+        while len(found) < count and self._kept is None:
+            try:
+                item = self._queue.get_nowait()
+            except Empty:
+                break
+            if item is None:
+                self._queue.put(None)
+                break
+            if isinstance(item, Loan):
+                self._kept = item
+            elif not item.future.cancelled():
+                found.append(item)
+        return found
+
+    def _write(self, batch: list[Operation]) -> None:
+        try:
+            if self._begin(self._db, batch):
+                self._run_all(batch)
+                self._commit(self._db)
+        except Exception as error:
+            self._roll_back(self._db)
+            if isinstance(error, OutcomeUnknown) or len(batch) == 1:
+                self._fail(batch, error)
+            else:
+                for operation in batch:
+                    self._write([operation])
+        else:
+            answer(batch)
+
+    def _run_all(self, batch: list[Operation]) -> None:
+        for operation in batch:
+            operation.result = operation.work(self._db, micros(self._clock.now()))
+
+    def _begin(self, db: sqlite3.Connection, waiting: list[Operation]) -> bool:
+        """Take the write lock, however long others hold it.  False: nobody waits any more."""
+        while True:
+            try:
+                db.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+                waiting += self._gathered(GATHERED_MAX - len(waiting))
+                waiting[:] = self._still_patient(waiting)
+                if not waiting:
+                    return False
+            else:
+                return True
+
+    def _still_patient(self, waiting: list[Operation]) -> list[Operation]:
+        now = self._clock.seconds()
+        late = [one for one in waiting if one.patience_ends is not None and now > one.patience_ends]
+        self._fail(late, StoreUnavailable(f"{self._path}: {_LOCKED}"))
+        return [one for one in waiting if one not in late]
+
+    def _commit(self, db: sqlite3.Connection) -> None:
+        try:
+            db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if is_io_failure(error):
+                # The frames may stand in the WAL although the sync of it failed.
+                raise OutcomeUnknown(
+                    f"{self._path}: the disk failed during a commit ({error})",
+                    repeat_is_safe=False,
+                ) from error
+            raise
+        self.commits += 1
+        self._checkpoint_when_due()
+
+    def _roll_back(self, db: sqlite3.Connection) -> None:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+    def _fail(self, operations: list[Operation], error: Exception) -> None:
+        if isinstance(error, sqlite3.Error):
+            error = _with_cause(unavailable(error, self._path), error)
+        for operation in operations:
+            operation.error = error
+        answer(operations)
+
+    def _lend(self, loan: Loan) -> None:
+        waiting = [loan.opening]
+        try:
+            if not self._begin_loan(loan):
+                return
+            answer(waiting)
+            while not loan.ended.wait(BUSY_MS / 1000):
+                self._kept_waiting()
+                if loan.opening.loop.is_closed():
+                    break  # the borrower can never come back
+            self._end_loan(loan)
+        except Exception as error:
+            self._roll_back(loan.connection)
+            self._fail([loan.closing if loan.ended.is_set() else loan.opening], error)
+
+    def _begin_loan(self, loan: Loan) -> bool:
+        while not loan.ended.is_set():
+            try:
+                loan.connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+                self._kept_waiting()
+            else:
+                return True
+        return False
+
+    def _end_loan(self, loan: Loan) -> None:
+        if loan.commits:
+            self._commit(loan.connection)
+        else:
+            self._roll_back(loan.connection)
+        answer([loan.closing])
+
+    def _kept_waiting(self) -> None:
+        """While the file is lent out, give up those who cannot wait and keep the others' order."""
+        items: list[Operation | Loan | None] = []
+        while not self._queue.empty():
+            items.append(self._queue.get())
+        patient = self._still_patient([one for one in items if isinstance(one, Operation)])
+        for item in items:
+            if not isinstance(item, Operation) or item in patient:
+                self._queue.put(item)
+
+    def _rest(self) -> None:
+        """Leave the file alone for a moment after the last commit, where others may want it."""
+        if self._path == ":memory:":
+            return
+        now = self._clock.seconds()
+        version = self._data_version()
+        if version != self._seen_version:
+            self._seen_version = version
+            self._neighbour_at = now
+        remaining_s = REST_S - (now - self._committed_at)
+        if remaining_s <= 0:
+            self._rested_at = now
+        elif now - self._neighbour_at < NEIGHBOUR_S or now - self._rested_at > KNOCK_S:
+            self._rested_at = now
+            self._pause.wait(remaining_s)
+
+    def _data_version(self) -> int:
+        version: int = self._db.execute("PRAGMA data_version").fetchone()[0]
+        return version
+
+    def _checkpoint_when_due(self) -> None:
+        if (
+            self._db.total_changes - self._checked_changes > CHECKPOINT_CHANGES
+            or self._wal_bytes() - self._checked_bytes > CHECKPOINT_BYTES
+        ):
+            self._checkpoint("PASSIVE")
+
+    def _checkpoint(self, mode: str) -> None:
+        if self._path == ":memory:" or self._db.total_changes == self._checked_changes:
+            return
+        try:
+            # Without a wait: a reader in the middle of a long list is no reason to stop writing.
+            self._db.execute("PRAGMA busy_timeout = 0").fetchall()
+            self._db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+            self._db.execute(f"PRAGMA busy_timeout = {BUSY_MS}").fetchall()
+        except sqlite3.Error:
+            pass  # the WAL keeps everything; the next commit or idle moment tries again
+        self._checked_changes = self._db.total_changes
+        self._checked_bytes = self._wal_bytes()
+
+    def _wal_bytes(self) -> int:
+        try:
+            return os.stat(f"{self._path}-wal").st_size
+        except OSError:
+            return 0
+
+    def _tidy_up(self) -> None:
+        if self._guest is not self._db:
+            self._guest.close()
+        self._db.close()
+        answer([self._farewell])
+
+
+_LOCKED = (
+    "another connection keeps an open write transaction. If it is your own, the task cannot be "
+    "added beside it: give the connection as enqueue(..., within=connection) to add the task in "
+    "that transaction, or commit first"
+)
+
+
+def _with_cause(error: HoldfastError, cause: BaseException) -> HoldfastError:
+    error.__cause__ = cause
+    return error

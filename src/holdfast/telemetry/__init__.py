@@ -1,0 +1,1 @@
+"""One stream of typed events.  Logs, metrics, the dashboard and the tests all listen to it."""

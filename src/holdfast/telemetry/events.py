@@ -1,0 +1,143 @@
+"""What happened, as values.  Names are past tense; each is emitted after the fact is durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Listener = Callable[[object], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnqueued:
+    task: int
+    queue: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class TriggersPublished:
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TriggersDropped:
+    """More triggers waited to be sent than the bus holds; arrivals will find the tasks."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerRefused:
+    """A trigger could not be read, and was skipped."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGrabbed:
+    task: int
+    version: int
+    kind: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrabLost:
+    task: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettled:
+    task: int
+    version: int
+    kind: str
+    event: str
+    ran_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SettleRefused:
+    """The attempt was superseded: somebody else has moved the task on."""
+
+    task: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """A handler raised.  This is the user's domain, so it is a warning, not an error of ours."""
+
+    task: int
+    kind: str
+    attempt: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResumed:
+    """A task whose node is gone was submitted again."""
+
+    task: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTaken:
+    queue: str
+    partition: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLost:
+    queue: str
+    partition: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BugFound:
+    """Something that cannot happen happened and was repaired.  Please report it."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed:
+    """A call to the store failed; it will be repeated."""
+
+    verb: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStarted:
+    node: str
+    queues: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStopped:
+    node: str
+
+
+class Events:
+    """Hands each event to every listener.  `wanted` lets hot paths skip making an event for nobody."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self._listeners)
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Add a listener; call the answer to remove it again."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def emit(self, event: object) -> None:
+        for listener in self._listeners:
+            listener(event)

@@ -1,0 +1,59 @@
+"""The task that the running code belongs to."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.task import Grabbed, TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentTask:
+    """What a handler may know of its own attempt.
+
+    `version` fences outside resources: a later attempt of the same task has a higher one.
+    """
+
+    id: TaskId
+    version: int
+    kind: str
+    queue: str
+    attempt: int  # from 1: recorded failures before this run, plus one
+    deliveries: int  # grabs so far, also those whose process died
+    priority: int
+    key: str | None  # the ordering key
+    fairness_key: str | None
+    enqueued_at: datetime
+    metadata: dict[str, Any]  # the caller's own, and its trace context under "traceparent"
+
+
+_current: ContextVar[CurrentTask] = ContextVar("holdfast_current_task")
+
+
+def current_task() -> CurrentTask:
+    """The attempt that this code runs in; LookupError outside of a handler."""
+    return _current.get()
+
+
+def enter(task: Grabbed) -> None:
+    """Make the task current for the rest of this context."""
+    _current.set(
+        CurrentTask(
+            task.id,
+            task.version,
+            task.kind,
+            task.queue,
+            task.attempt,
+            task.deliveries,
+            task.priority,
+            task.ordering_key,
+            task.fairness_key,
+            task.enqueued_at,
+            msgspec.json.decode(task.metadata) if task.metadata else {},
+        )
+    )
