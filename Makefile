@@ -18,7 +18,7 @@ demo: .venv/.base  ## a guided minute on a temporary SQLite file
 	$(BIN)/holdfast demo
 
 test: .venv/.test  ## the whole suite, with a private PostgreSQL; ARGS="-k words" for a part of it
-	$(BIN)/python -m pytest --requirements-json $(COUNTS) $(ARGS)
+	$(BIN)/python -m pytest --requirements-json=$(COUNTS) $(ARGS)
 
 check: .venv/.test  ## format, lint, types, tidy and unit tests, in less than a minute
 	$(BIN)/ruff format --check src tests
@@ -28,7 +28,7 @@ check: .venv/.test  ## format, lint, types, tidy and unit tests, in less than a 
 
 requirements: .venv/.test  ## which requirement lines are proven; JSON=1 for a machine
 	@$(BIN)/python -m holdfast.testing.requirements --is-current $(COUNTS) \
-		|| $(MAKE) --no-print-directory test ARGS= >&2 || true
+		|| { rm -f $(COUNTS); $(MAKE) --no-print-directory test ARGS= >&2 || true; }
 	@$(BIN)/python -m holdfast.testing.requirements $(if $(JSON),--json) $(COUNTS)
 
 bench: .venv/.test  ## load and latency on this machine; ARGS="--help" for what can be chosen

@@ -23,6 +23,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
 
+from holdfast.bus import Bus
 from holdfast.client import Client, trigger_of
 from holdfast.clock import Clock, SystemClock
 from holdfast.config import Config, load_config
@@ -62,7 +63,11 @@ class Holdfast:
         config: Config | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
+        wrap_store: Callable[[Store], Store] | None = None,
+        wrap_bus: Callable[[Bus], Bus] | None = None,
     ) -> None:
+        """`wrap_store` and `wrap_bus` put something of yours around the real parts: see
+        holdfast.testing.faults."""
         self.config = config or load_config(
             {
                 "url": url,
@@ -78,6 +83,8 @@ class Holdfast:
         self._runtimes: dict[asyncio.AbstractEventLoop, Runtime] = {}
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._shared: Store | None = None
+        self._wrap_store = wrap_store
+        self._wrap_bus = wrap_bus
         self._portal = Portal()
         self._spread = count(self._rng.getrandbits(16))
         self._lock = threading.Lock()
@@ -314,6 +321,9 @@ class Holdfast:
         runtime = self._runtimes.get(asyncio.get_running_loop())
         return runtime.client if runtime is not None else (await self._runtime()).client
 
+    def require_queue(self, queue: str) -> str:
+        return self.registry.require_queue(queue)
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine for sync code, on the portal's loop."""
         return self._portal.call(work)
@@ -367,16 +377,24 @@ class Holdfast:
                 del self._runtimes[loop]
             store, is_shared = self._make_store()
         return await open_runtime(
-            self.config.address, store, events=self.events, owns_store=not is_shared
+            self.config.address,
+            store,
+            events=self.events,
+            owns_store=not is_shared,
+            wrap_bus=self._wrap_bus,
         )
 
     def _make_store(self) -> tuple[Store, bool]:
         """On SQLite all loops of a process share one store: it must stay the only checkpointer."""
         if not self.config.url.startswith("sqlite:"):
-            return make_store(self.config.address, clock=self._clock, rng=self._rng), False
+            return self._new_store(), False
         if self._shared is None:
-            self._shared = make_store(self.config.address, clock=self._clock, rng=self._rng)
+            self._shared = self._new_store()
         return self._shared, True
+
+    def _new_store(self) -> Store:
+        store = make_store(self.config.address, clock=self._clock, rng=self._rng)
+        return self._wrap_store(store) if self._wrap_store else store
 
     async def _close_shared(self) -> None:
         store, self._shared = self._shared, None

@@ -38,6 +38,7 @@ class Gate(Protocol):
     """What definitions and handles ask of the app that they belong to."""
 
     async def client(self) -> Client: ...
+    def require_queue(self, queue: str) -> str: ...
     def call(self, work: Any) -> Any: ...
     async def partition(self, ordering_key: str | None) -> int: ...
     def partition_sync(self, ordering_key: str | None) -> int: ...
@@ -223,7 +224,7 @@ class Enqueuer(Generic[P, R]):
         handler, options = self.handler, self._options
         priority = handler.priority if options.priority is None else options.priority
         return NewTask(
-            queue=options.queue or handler.queue,
+            queue=self._gate.require_queue(options.queue) if options.queue else handler.queue,
             partition=partition,
             kind=handler.kind,
             payload=payload,

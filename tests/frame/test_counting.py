@@ -33,7 +33,7 @@ asyncio_default_fixture_loop_scope = function
 testpaths = tests
 requirement_lists = lists
 skip_list = skips.txt
-addopts = --strict-markers -p no:hypothesispytest -p holdfast.testing.plugin --requirements-json counts.json
+addopts = -p no:hypothesispytest -p holdfast.testing.plugin --requirements-json=counts.json
 markers = store(name): one store
 """
 STORES = """
@@ -132,6 +132,19 @@ def test_where_a_store_takes_part_both_stores_must_pass(suite: Suite):
     assert suite.proven() == [1]
 
 
+def test_a_store_is_also_known_by_the_name_of_its_parameter(suite: Suite):
+    suite.run(
+        '@pytest.mark.req("TASK-1")\n'
+        '@pytest.mark.parametrize("store", [pytest.param([], id="sqlite")])\n'
+        "def test_one(store): pass\n"
+        '@pytest.mark.req("TASK-2")\n'
+        '@pytest.mark.parametrize("store", [[], [1]], ids=["sqlite", "postgres"])\n'
+        "def test_both(store): pass\n"
+    )
+
+    assert suite.proven() == [2]
+
+
 def test_two_suites_of_one_store_each_prove_a_line_together(suite: Suite):
     suite.run(
         'class Contract:\n    @pytest.mark.req("TASK-1")\n    def test_it(self): pass\n'
@@ -214,6 +227,19 @@ def test_a_part_of_the_suite_is_not_counted(suite: Suite, pytester, arguments: l
     )
 
     assert not (pytester.path / "counts.json").exists()
+
+
+def test_the_counts_of_an_earlier_run_do_not_hide_the_suite(suite: Suite, pytester):
+    # Until the plugin is loaded, pytest takes a word after an unknown option for a test to run: the
+    # Makefile therefore writes the option and its file as one word.
+    pytester.makefile(".ini", pytest=SETTINGS.partition("addopts")[0])
+    (pytester.path / "tests").mkdir()
+    (pytester.path / "tests/conftest.py").write_text('pytest_plugins = ["holdfast.testing.plugin"]')
+
+    for _ in range(2):
+        result = suite.run("def test_it(): pass", "--requirements-json=counts.json")
+        result.assert_outcomes(passed=1)
+    assert suite.proven() == []
 
 
 def test_an_excepted_line_is_never_proven_and_there_are_at_most_three(suite: Suite):

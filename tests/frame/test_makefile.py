@@ -24,6 +24,10 @@ def test_every_target_is_listed_with_a_sentence():
     assert all(len(row.split()) > 2 for row in told.stdout.splitlines())
 
 
+def test_the_whole_suite_writes_its_counts():
+    assert "pytest --requirements-json=$(COUNTS) $(ARGS)" in (PROJECT / "Makefile").read_text()
+
+
 def test_ci_runs_the_same_target_as_people_and_stops_at_the_first_failure():
     script = PROJECT / ".ci" / "run"
 

@@ -10,7 +10,8 @@ import psutil
 import psycopg
 import pytest
 
-from holdfast.testing.postgres import PrivateServer, Server
+from holdfast.errors import StoreUnavailable
+from holdfast.testing.postgres import ExternalServer, PrivateServer, Server
 from holdfast.testing.processes import until
 
 
@@ -81,6 +82,30 @@ def test_the_pooler_hands_each_transaction_any_connection(pgbouncer_url: str):
         one.commit()
 
         assert two.execute("SELECT pg_backend_pid()").fetchone() == backend
+
+
+def test_another_server_is_used_by_its_address_alone(private_postgres: PrivateServer):
+    private_postgres.execute("CREATE ROLE tester SUPERUSER LOGIN PASSWORD 'a@b:c'")
+    address = private_postgres.url().replace("postgres@", "tester:a%40b%3Ac@")
+    server = ExternalServer(address)
+
+    url = server.create_database("theirs")
+
+    assert url == address.replace("/postgres", "/theirs")
+    assert server.execute("SELECT current_user", database="theirs") == ["tester"]
+    server.drop_database("theirs")
+    server.drop_database("theirs")
+
+
+def test_an_older_postgresql_can_be_asked_for():
+    with PrivateServer(version=16, settings={"max_connections": "20"}) as server:
+        assert server.execute("SHOW server_version_num")[0].startswith("16")
+        assert server.execute("SHOW max_connections") == ["20"]
+
+
+def test_a_statement_that_fails_says_why(postgres: Server):
+    with pytest.raises(StoreUnavailable, match="nowhere"):
+        postgres.execute("SELECT * FROM nowhere")
 
 
 @pytest.mark.parametrize("name", ["a b", 'x"; DROP', "1st", ""])

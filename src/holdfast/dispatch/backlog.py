@@ -119,7 +119,7 @@ class Backlog:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits in store or memory and nothing is under way: a trigger may skip the backlog."""
+        """Nothing waits in store or memory, nothing is under way: a trigger may skip the backlog."""
         return self._at_end and not self._open and self._chosen is None and self._asked is None
 
     @property
@@ -129,7 +129,7 @@ class Backlog:
 
     @property
     def acked_since_trim(self) -> int:
-        """How many triggers were acked since the last delete: the caller trims by number or by time."""
+        """Triggers acked since the last delete: the caller trims by their number or by time."""
         return self._acked
 
     @property
@@ -222,7 +222,7 @@ class Backlog:
         return merge
 
     def read_failed(self) -> None:
-        """The read brought nothing: it is wanted again, and A stays pinned for what waited for it."""
+        """The read brought nothing: it is wanted again; what waited for it keeps A pinned."""
         assert self._asked is not None, "a read ends once"
         start, _ = self._asked
         self._asked = None

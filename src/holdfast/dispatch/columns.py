@@ -167,7 +167,7 @@ class TableColumn:
             heappop(late)
 
     def _leaves(self, item: Item) -> bool:
-        """Whether an item at the front does not count: it is dead, or stands in its side line now."""
+        """Whether an item at the front does not count: it is dead, or goes to its side line."""
         if not self._is_alive(item):
             self._dead -= 1
             return True

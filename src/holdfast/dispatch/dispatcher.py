@@ -16,7 +16,6 @@ from holdfast.dispatch.books import Books
 from holdfast.dispatch.intake import ANYONE, Intake
 from holdfast.dispatch.limits import Limits
 from holdfast.dispatch.table import TriggerTable
-from holdfast.errors import HoldfastError
 from holdfast.ids import NodeId
 from holdfast.store import Grab, Loaded, Running, Store
 from holdfast.task import Grabbed, TaskId, Trigger
@@ -185,8 +184,6 @@ class Dispatcher:
 
     def _grab_ended(self, grab: asyncio.Task[None]) -> None:
         self._grabs.discard(grab)
-        if not grab.cancelled() and (error := grab.exception()):
-            raise error
         self._pump()
 
     def _is_starving(self) -> bool:
@@ -239,8 +236,10 @@ class Dispatcher:
                     skip_errors_of=self._kinds.skipping_errors,
                     repeat=repeat,
                 )
-            except (HoldfastError, OSError, TimeoutError) as error:
+            except Exception as error:
                 self._events.emit(StoreFailed("grab", str(error)))
+                if self._is_stopping:
+                    return Grab([])  # whatever was won is resumed when our lease has ended
                 repeat = True
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, self._limits.retry_s_max)

@@ -85,7 +85,7 @@ class PerKey:
 
 
 class PerKind:
-    """A policy for each kind.  The other kinds share `default`; without one they are not limited."""
+    """A policy for each kind.  Other kinds share `default`; without one they are not limited."""
 
     def __init__(self, policies: Mapping[str, Booking], default: Booking | None = None) -> None:
         self._policies = dict(policies)

@@ -215,7 +215,7 @@ class TriggerTable:
             heappush(column.heap, (number, column))
 
     def _take_head(self, column: TableColumn, head: Item) -> None:
-        """Remove the head of the column that is first in its heap, and give that its next number."""
+        """Remove the head of the column that is first in its heap; the column gets a new number."""
         column.pop(head)
         del self._items[head.trigger.id]
         number = UNLISTED

@@ -98,7 +98,12 @@ class Runtime:
 
 
 async def open_runtime(
-    address: Address, store: Store, *, events: Events, owns_store: bool
+    address: Address,
+    store: Store,
+    *,
+    events: Events,
+    owns_store: bool,
+    wrap_bus: Callable[[Bus], Bus] | None = None,
 ) -> Runtime:
     """Open the store and make its bus.  Nothing is left open when it fails."""
     await store.open()
@@ -107,6 +112,8 @@ async def open_runtime(
     except BaseException:
         await store.close()
         raise
+    if wrap_bus is not None:
+        bus = wrap_bus(bus)
     client = Client(store, bus, events=events)
     return Runtime(store, bus, client, asyncio.get_running_loop(), owns_store)
 
@@ -117,9 +124,10 @@ async def _make_bus(address: Address, store: Store, events: Events) -> Bus:
 
         return SQLiteBus(store.data_version, events=events)  # type: ignore[attr-defined]
     from holdfast.buses.postgres import PostgresBus
+    from holdfast.stores.postgres.direct import connector
 
     bus = PostgresBus(
-        store.connector(address.listen_url),  # type: ignore[attr-defined]
+        connector(address.listen_url or address.url, name="holdfast bus"),
         schema=address.schema,
         events=events,
         listens=address.listen_url is not None or not store.is_pooled,  # type: ignore[attr-defined]
@@ -162,5 +170,3 @@ def _coordinator(
         return LocalCoordinator(store, id, queues=queues, kinds=kinds)
     return SqlCoordinator(store, id, queues=queues, kinds=kinds, lease_s=settings.lease_s)
 
-
-MakeStore = Callable[[], Store]

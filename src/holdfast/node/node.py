@@ -36,6 +36,8 @@ from holdfast.worker.settler import Ended
 from holdfast.worker.worker import Worker
 
 RESUME_BATCH = 1_000
+ORPHANS_S = 60.0
+LEAVING_S = 5.0  # for saying good-bye to the store
 DRAINED_POLL_S = 0.05
 
 
@@ -86,7 +88,7 @@ class Node:
         self._wakers: dict[str, Keeper] = {}
         self._strangers: dict[TaskId, int] = {}  # PROCESSING as ours, but not running here
         self._unhandled_since: dict[TaskId, float] = {}
-        self._compared_at = 0.0
+        self._compared_at = self._orphans_at = clock.seconds()
         self._view: View | None = None
 
     # ── life ──────────────────────────────────────────────────────────────────────────────
@@ -98,9 +100,14 @@ class Node:
         booking = self._make_booking()
         for queue in self.queues:
             self._build(queue, booking)
-        # Listen before looking: what is committed from now on rings, what was before is read.
-        await self._bus.subscribe(self.queues, self._hear)
-        await self._beat()
+        try:
+            # Listen before looking: what is committed from now on rings, what was before is read.
+            await self._bus.subscribe(self.queues, self._hear)
+            await self._beat()
+        except BaseException:
+            await self._bus.unsubscribe(self._hear)
+            self._threads.shutdown(wait=False)
+            raise
         for queue in self.queues:
             self._run(self._dispatchers[queue].books.keep(), f"books of {queue}")
             if settings.duties:
@@ -119,20 +126,28 @@ class Node:
     ) -> None:
         """Graceful: no new grabs, running attempts finish, the rest goes on at other nodes."""
         await self._bus.unsubscribe(self._hear)
-        for dispatcher in self._dispatchers.values():
-            await dispatcher.stop()
-        await asyncio.gather(
-            *(worker.drained(self._settings.drain_s) for worker in self._workers.values())
-        )
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        self._processes.close()
         try:
-            await self._coordinator.leave()
+            # With the store away there is no telling the others; our lease then ends by itself.
+            async with asyncio.timeout(self._settings.drain_s + LEAVING_S):
+                for dispatcher in self._dispatchers.values():
+                    await dispatcher.stop()
+                workers = self._workers.values()
+                await asyncio.gather(*(w.drained(self._settings.drain_s) for w in workers))
+                await self._stop_loops()
+                await self._coordinator.leave()
+        except Exception as left_behind:
+            self._failed("leave", left_behind)
         finally:
+            await self._stop_loops()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._processes.close()
             self._events.emit(NodeStopped(self.id))
+
+    async def _stop_loops(self) -> None:
+        loops, self._loops = self._loops, []
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
 
     async def drained(self, timeout_s: float | None = None) -> None:
         """Wait until the queues have nothing left to run.
@@ -344,6 +359,16 @@ class Node:
         if now - self._compared_at >= self._settings.lease_s / 3:
             self._compared_at = now
             await self._compare()
+        if now - self._orphans_at >= ORPHANS_S:
+            self._orphans_at = now
+            await self._resume_orphans()
+
+    async def _resume_orphans(self) -> None:
+        """Tasks of our partitions whose node left without an end; the store knows who lives."""
+        for queue in self.queues:
+            loaded = await self._store.load(queue, list(self._dispatchers[queue].epochs))
+            nodes = {running.node for part in loaded for running in part.running}
+            await self._resume(sorted(nodes - {self.id}), forget=False)
 
     async def _compare(self) -> None:
         """Compare our PROCESSING rows with what runs here; both kinds of difference are mended."""

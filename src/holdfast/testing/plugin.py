@@ -30,7 +30,9 @@ from holdfast.testing.requirements import (
     write_counts,
 )
 
-STORE_FIXTURES = ("store_url", "store")
+# The contract suites are tests too: a failed assertion of theirs shows its values.
+pytest.register_assert_rewrite("holdfast.testing.contracts")
+
 LINES, STORE = "holdfast_lines", "holdfast_store"
 
 
@@ -96,7 +98,7 @@ class Counting:
         if self.prefixes is None:
             terminalreporter.write_line("not counted: this was not a run of the whole suite")
         for row in described(self.prefixes or {}):
-            terminalreporter.write_line(row)
+            terminalreporter.write_line(row.partition(" missing")[0])
 
     def _is_whole(self, session: pytest.Session) -> bool:
         """Whether every test of the suite ran: a part proves less, and must not overwrite more."""
@@ -187,10 +189,12 @@ def _read_skips(config: pytest.Config) -> list[Skip]:
 def _store_of(item: pytest.Item) -> str | None:
     """The store that a test runs on, when the same promise is tested on every store."""
     callspec = getattr(item, "callspec", None)
-    params = callspec.params if callspec is not None else {}
-    for fixture in STORE_FIXTURES:
-        if params.get(fixture) in STORES:
-            return str(params[fixture])
+    if callspec is not None:
+        # By value or by id, so that a parameter may also be what opens the store.
+        values = {value for value in callspec.params.values() if isinstance(value, str)}
+        named = set(STORES) & (values | set(callspec.id.split("-")))
+        if len(named) == 1:
+            return named.pop()
     mark = item.get_closest_marker("store")
     return str(mark.args[0]) if mark else None
 

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol, Self
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from holdfast.errors import MissingExtra, StoreUnavailable
 from holdfast.sql.query import quoted
@@ -89,8 +89,16 @@ class _Databases:
 
     def execute(self, sql: str, *, database: str = "postgres") -> list[str]:
         command = [str(self._psql), "--no-psqlrc", "--quiet", "--tuples-only", "--no-align"]
-        command += ["--set=ON_ERROR_STOP=1", f"--command={sql}", self.url(database)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        url = urlsplit(self.url(database))
+        host = url.netloc.rpartition("@")[2]
+        user = quote(unquote(url.username or SUPERUSER), safe="")
+        command += ["--set=ON_ERROR_STOP=1", f"--command={sql}"]
+        command += [urlunsplit(url._replace(netloc=f"{user}@{host}"))]
+        # Everybody on the machine may read the arguments of a program, but not its environment.
+        secret = {"PGPASSWORD": unquote(url.password)} if url.password else {}
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=os.environ | secret
+        )
         if done.returncode:
             raise StoreUnavailable(f"psql answered {done.returncode}: {done.stderr.strip()}")
         return done.stdout.splitlines()

@@ -43,7 +43,7 @@ class Pool:
     def give(self, connection: Any, *, is_sound: bool) -> None:
         """Give a connection back; one that is not sound is closed."""
         self._used.discard(connection)
-        if is_sound and not connection.is_closed():
+        if is_sound and not connection.is_closed() and not connection.is_in_transaction():
             self._idle.append(connection)
         else:
             connection.terminate()

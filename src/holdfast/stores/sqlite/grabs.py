@@ -17,6 +17,7 @@ from holdfast.stores.sqlite.rows import moment, span
 from holdfast.stores.sqlite.statements import as_list, run, run_many
 from holdfast.task import FINAL, MOVES, Event, Grabbed, Outcome, State, TaskId, Trigger
 
+_SUBMITTED, _PROCESSING = int(State.SUBMITTED), int(State.PROCESSING)
 _VERSION, _KIND, _QUEUE, _PARTITION, _ORDERING_KEY, _STATE, _NODE = 1, 2, 7, 8, 10, 13, 14
 
 
@@ -46,7 +47,7 @@ class Grabbing:
         held: list[tuple[Any, ...]] = []
         blocked: list[tuple[Any, ...]] = []
         for row in run(db, "grab_look", ids=ids):
-            if self._is_free(row):
+            if row[_STATE] == _SUBMITTED and (row[0], row[1]) in self._wanted:
                 if row[_ORDERING_KEY] is None:
                     won.append(row)
                 elif self._is_owned(db, row):
@@ -57,13 +58,10 @@ class Grabbing:
         tasks = [_grabbed(row, 1) for row in won] + [_grabbed(row, 0) for row in held]
         return Grab(tasks, blocked=[TaskId(row[0]) for row in blocked])
 
-    def _is_free(self, row: tuple[Any, ...]) -> bool:
-        return row[_STATE] == State.SUBMITTED and (row[0], row[_VERSION]) in self._wanted
-
     def _is_held(self, row: tuple[Any, ...]) -> bool:
         """Grabbed by the first call, whose answer was lost."""
         return (
-            row[_STATE] == State.PROCESSING
+            row[_STATE] == _PROCESSING
             and row[_NODE] == self._node
             and (row[0], row[_VERSION] - 1) in self._wanted
         )
@@ -93,20 +91,17 @@ class Grabbing:
 
 
 def _grabbed(row: tuple[Any, ...], raised: int) -> Grabbed:
+    """The columns stand in the order of the fields; two of them count this grab."""
+    id, version, kind, payload, attempt, deliveries, *facts, enqueued_at, _, _ = row
     return Grabbed(
-        id=row[0],
-        version=row[1] + raised,
-        kind=row[2],
-        payload=row[3],
-        attempt=row[4],
-        deliveries=row[5] + raised,
-        priority=row[6],
-        queue=row[7],
-        partition=row[8],
-        fairness_key=row[9],
-        ordering_key=row[10],
-        metadata=row[11],
-        enqueued_at=moment(row[12]),
+        id,
+        version + raised,
+        kind,
+        payload,
+        attempt,
+        deliveries + raised,
+        *facts,
+        moment(enqueued_at),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from holdfast.task import State, Task, TaskId
@@ -20,6 +21,7 @@ def span(seconds: float) -> int:
     return int(min(seconds, 3.2e10) * 1_000_000)
 
 
+@lru_cache(maxsize=4096)  # tasks of one batch share their times
 def moment(value: int) -> datetime:
     return _EPOCH + timedelta(microseconds=value)
 

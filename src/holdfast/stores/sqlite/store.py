@@ -108,6 +108,7 @@ class SQLiteStore(TasksRole, BacklogsRole, LeasesRole, AgendaRole, SearchRole):
         rows = await self._writer.run(lambda db, now: run(db, "meta", name="partitions"))
         self._partitions = rows[0][0]
         self._lease_thread.start()
+        await self.members()  # makes the lease file: its birth is the store's
         if not self._is_memory:
             self._engine.start()
             self._search.start()

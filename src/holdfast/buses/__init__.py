@@ -1,0 +1,1 @@
+"""Buses: in this process, over PostgreSQL, or beside one SQLite file."""

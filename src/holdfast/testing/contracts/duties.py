@@ -1,0 +1,295 @@
+"""What a store promises to the duties, the coordinator and the people who search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.store import Change, Filter, Store
+from holdfast.task import Event, Key, State, TaskId
+from holdfast.testing.contracts.builders import (
+    NODE,
+    OTHER,
+    QUEUE,
+    a_task,
+    claimed,
+    enqueued,
+    eventually,
+    grab,
+    grabbed,
+    look,
+    settle,
+    trigger_of,
+    waiting_triggers,
+)
+
+
+class LeasesContract:
+    async def test_a_renewed_lease_makes_a_live_member(self, store: Store) -> None:
+        await store.renew(NODE, lease_s=60, queues=["a", "b"], kinds=["email"])
+        await store.renew(NODE, lease_s=60, queues=["a"], kinds=["email", "sms"])
+
+        (member,) = await store.members()
+
+        assert (member.node, member.is_alive) == (NODE, True)
+        assert (member.queues, member.kinds) == (("a",), ("email", "sms"))
+
+    async def test_a_lease_ends_by_itself_and_can_be_renewed(self, store: Store) -> None:
+        await store.renew(NODE, lease_s=0.2, queues=[], kinds=[])
+
+        async def ended() -> bool:
+            return [member.is_alive for member in await store.members()] == [False]
+
+        assert await eventually(ended)
+        await store.renew(NODE, lease_s=60, queues=[], kinds=[])
+        assert [member.is_alive for member in await store.members()] == [True]
+
+    async def test_leaving_gives_up_lease_and_partitions_at_once(self, store: Store) -> None:
+        for node in (NODE, OTHER):
+            await store.renew(node, lease_s=60, queues=[QUEUE], kinds=[])
+        await claimed(store)
+
+        await store.leave([NODE])
+
+        assert [member.node for member in await store.members()] == [OTHER]
+        assert {holding.owner for holding in await store.holdings(QUEUE)} == {None}
+        assert len(await claimed(store, OTHER)) == store.partitions
+
+
+class WakerContract:
+    async def test_a_task_is_submitted_when_it_is_due_and_not_before(self, store: Store) -> None:
+        soon, later = await enqueued(store, a_task(delay_s=0.3), a_task(delay_s=3600))
+
+        async def submitted() -> list[TaskId]:
+            due = await store.submit_due(QUEUE, range(store.partitions), limit=10)
+            return [trigger.id for trigger in due.triggers]
+
+        assert await eventually(submitted) == [soon]
+        task = await look(store, soon)
+        assert (task.state, task.version) == (State.SUBMITTED, 2)
+        assert [one.id for one in await waiting_triggers(store)] == [soon]
+        assert (await look(store, later)).state is State.WAITING
+
+    @pytest.mark.req("TASK-74")
+    async def test_more_due_tasks_than_one_batch_are_all_submitted_oldest_first(
+        self, store: Store
+    ) -> None:
+        delays_s = (0.05, 0.01, 0.04, 0.02, 0.03)
+        ids = await enqueued(store, *(a_task(delay_s=delay_s) for delay_s in delays_s))
+        await eventually(lambda: _all_are_due(store, ids))
+
+        batches = [
+            [one.id for one in (await store.submit_due(QUEUE, [0], limit=2)).triggers]
+            for _ in range(4)
+        ]
+
+        assert batches == [[ids[1], ids[3]], [ids[4], ids[2]], [ids[0]], []]
+
+    async def test_the_waker_learns_when_to_look_again(self, store: Store) -> None:
+        (late,) = await enqueued(store, a_task(delay_s=7200))
+        (early,) = await enqueued(store, a_task(delay_s=3600))
+        await enqueued(store, a_task(delay_s=60, partition=1), a_task(delay_s=60, queue="else"))
+
+        due = await store.submit_due(QUEUE, [0], limit=10)
+
+        assert (due.triggers, due.next_due_at) == ([], (await look(store, early)).due_at)
+        await store.change([Change(id, Event.CANCELLED) for id in (late, early)])
+        assert (await store.submit_due(QUEUE, [0], limit=10)).next_due_at is None
+
+
+class ResumerContract:
+    async def test_what_a_lost_node_ran_is_submitted_again(self, store: Store) -> None:
+        mine, other = await grabbed(store, a_task(), a_task(kind="sms"))
+        (foreign,) = await grabbed(store, node=OTHER)
+        await settle(store, other, Event.SUCCEEDED)
+
+        (trigger,) = await store.resume_lost([NODE], deliveries_max=3, limit=10)
+
+        assert (trigger.id, trigger.version) == (mine.id, mine.version + 1)
+        row = await look(store, mine.id)
+        assert (row.state, row.node, row.attempts) == (State.SUBMITTED, None, 0)
+        assert (await look(store, foreign.id)).state is State.PROCESSING
+        assert await store.resume_lost([NODE], deliveries_max=3, limit=10) == []
+
+    async def test_a_live_lease_keeps_its_tasks(self, store: Store) -> None:
+        await grabbed(store)
+        await store.renew(NODE, lease_s=60, queues=[], kinds=[])
+
+        assert await store.resume_lost([NODE], deliveries_max=3, limit=10) == []
+
+    async def test_a_task_lost_too_often_is_parked_with_a_note(self, store: Store) -> None:
+        (task,) = await grabbed(store)
+        (trigger,) = await store.resume_lost([NODE], deliveries_max=2, limit=10)
+        await grab(store, [trigger])
+
+        assert await store.resume_lost([NODE], deliveries_max=2, limit=10) == []
+
+        row = await look(store, task.id)
+        assert (row.state, row.deliveries) == (State.ERROR, 2)
+        assert row.error
+
+    async def test_a_delivery_with_an_outcome_is_no_loss(self, store: Store) -> None:
+        (task,) = await grabbed(store)
+        await settle(store, task, Event.REPEATED)
+        await grab(store, [await trigger_of(store, task.id)])
+
+        (trigger,) = await store.resume_lost([NODE], deliveries_max=2, limit=10)
+
+        assert trigger.id == task.id
+
+    async def test_a_resumer_takes_no_more_than_its_limit(self, store: Store) -> None:
+        await grabbed(store, *(a_task() for _ in range(5)))
+
+        counts = [len(await store.resume_lost([NODE], deliveries_max=3, limit=2)) for _ in range(4)]
+
+        assert counts == [2, 2, 1, 0]
+
+    async def test_a_node_learns_what_it_runs_unknowingly_and_what_moved_on(
+        self, store: Store
+    ) -> None:
+        known, unknown, done = await grabbed(store, a_task(), a_task(), a_task())
+        await grabbed(store, node=OTHER)
+        await settle(store, done, Event.SUCCEEDED)
+        held = {known.id: known.version, done.id: done.version, TaskId(2**40): 2}
+
+        running, moved_on = await store.give_back(NODE, held)
+
+        assert [(row.id, row.version, row.node) for row in running] == [
+            (unknown.id, unknown.version, NODE)
+        ]
+        assert sorted(moved_on) == [done.id, TaskId(2**40)]
+
+    async def test_tasks_are_parked_at_the_versions_named(self, store: Store) -> None:
+        (running,) = await grabbed(store)
+        submitted, stale, waiting = await enqueued(store, a_task(), a_task(), a_task(delay_s=60))
+        named = {running.id: running.version, submitted: 1, stale: 2, waiting: 1}
+
+        moved = await store.park(named, "no handler")
+
+        assert sorted(moved) == [running.id, submitted]
+        row = await look(store, submitted)
+        assert (row.state, row.version, row.error) == (State.ERROR, 2, "no handler")
+        assert (await look(store, stale)).state is State.SUBMITTED
+        assert not await settle(store, running, Event.SUCCEEDED)
+
+
+class CleanerContract:
+    async def archived_earlier(self, store: Store, ids: Sequence[TaskId], days: float) -> None:
+        """Make archived tasks look as if they had finished days ago; a store's own affair."""
+        pytest.skip("this store's suite does not say how to age its archive")
+
+    @pytest.mark.req("TASK-69")
+    async def test_only_old_finished_tasks_are_cleaned(self, store: Store) -> None:
+        old, young, _, parked = await grabbed(store, *(a_task() for _ in "1234"))
+        await settle(store, old, Event.SUCCEEDED)
+        await settle(store, young, Event.SUCCEEDED)
+        await settle(store, parked, Event.PARKED)
+        await enqueued(store, a_task(), a_task(delay_s=60))
+        await self.archived_earlier(store, [old.id], days=40)
+
+        await store.clean(keep_days=30, limit=1000)
+
+        assert await store.get([old.id]) == {}
+        states = sorted(task.state for task in await store.find(Filter()))
+        assert states == [State.WAITING, State.SUBMITTED, State.PROCESSING, State.DONE, State.ERROR]
+
+    async def test_a_key_goes_with_its_task(self, store: Store) -> None:
+        key = Key("orders", "42")
+        (task,) = await grabbed(store, a_task(key=key))
+        await settle(store, task, Event.SUCCEEDED)
+        await self.archived_earlier(store, [task.id], days=40)
+
+        await store.clean(keep_days=30, limit=1000)
+
+        (answer,) = await store.enqueue([a_task(key=key)])
+        assert answer.created
+
+
+class SearchContract:
+    async def test_a_list_is_filtered_by_any_of_several_values(self, store: Store) -> None:
+        ids = await enqueued(
+            store,
+            a_task(fairness_key="a"),
+            a_task(kind="sms", fairness_key="b"),
+            a_task(queue="else"),
+            a_task(delay_s=60),
+        )
+
+        async def found(**values: object) -> list[int]:
+            tasks = await store.find(Filter(**values))  # type: ignore[arg-type]
+            return [ids.index(task.id) for task in tasks]
+
+        assert await found() == [0, 1, 2, 3]
+        assert await found(kinds=["sms", "email"], queues=[QUEUE]) == [0, 1, 3]
+        assert await found(fairness_keys=["a", "b"]) == [0, 1]
+        assert await found(states=[State.WAITING]) == [3]
+        assert await found(states=[State.SUBMITTED, State.WAITING], queues=["else"]) == [2]
+        assert await found(states=[State.ERROR]) == []
+
+    async def test_a_list_goes_on_page_by_page_through_hot_and_archived_tasks(
+        self, store: Store
+    ) -> None:
+        tasks = await grabbed(store, *(a_task() for _ in range(7)))
+        for task in tasks[::2]:
+            await settle(store, task, Event.SUCCEEDED)
+        await store.park({tasks[1].id: tasks[1].version}, "broken")
+
+        seen, after = [], None
+        while page := await store.find(Filter(after=after, limit=3)):
+            seen += [task.id for task in page]
+            after = page[-1].id
+
+        assert seen == [task.id for task in tasks]
+        (parked,) = await store.find(Filter(states=[State.ERROR]))
+        assert (parked.id, parked.error) == (tasks[1].id, "broken")
+        assert len(await store.find(Filter(states=[State.DONE, State.ERROR]))) == 5
+
+    async def test_counts_cover_hot_and_archived_tasks(self, store: Store) -> None:
+        tasks = await grabbed(store, *(a_task() for _ in range(4)))
+        for task, event in zip(
+            tasks, (Event.SUCCEEDED, Event.GIVEN_UP, Event.PARKED), strict=False
+        ):
+            await settle(store, task, event)
+        await enqueued(store, a_task(), a_task(), a_task(delay_s=60))
+
+        counts = await store.counts()
+
+        assert {state: counts.get(state, 0) for state in State} == {
+            State.WAITING: 1,
+            State.SUBMITTED: 2,
+            State.PROCESSING: 1,
+            State.DONE: 1,
+            State.ERROR: 1,
+            State.FAILED: 1,
+            State.CANCELLED: 0,
+        }
+
+    async def test_unknown_ids_are_missing_from_the_answer(self, store: Store) -> None:
+        (id,) = await enqueued(store)
+
+        assert list(await store.get([id, TaskId(2**40)])) == [id]
+        assert await store.get([]) == {}
+
+
+class LifeContract:
+    async def test_migrating_twice_changes_nothing(self, store: Store) -> None:
+        (id,) = await enqueued(store)
+
+        assert await store.migrate() == await store.migrate()
+
+        assert (await look(store, id)).state is State.SUBMITTED
+
+    async def test_the_store_says_what_durability_rests_on(self, store: Store) -> None:
+        settings = await store.durability()
+
+        assert settings
+        assert all(isinstance(value, str) for pair in settings.items() for value in pair)
+
+
+async def _all_are_due(store: Store, ids: Sequence[TaskId]) -> bool:
+    """A task enqueued now and stamped by the store's clock is later than all their times."""
+    (probe,) = await enqueued(store, a_task(queue="probe"))
+    found = await store.get([*ids, probe])
+    now = found[probe].enqueued_at
+    return all(due_at < now for id in ids if (due_at := found[id].due_at))

@@ -1,0 +1,342 @@
+"""The trigger table: keys set aside, triggers taken out, and random histories against a model."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.booking import Full
+from holdfast.dispatch.table import TriggerTable
+from holdfast.store import Level
+from holdfast.testing.build import a_trigger
+
+
+def a_table(*keys, order="fair", **fields):
+    """A table with one trigger of one kind for each fairness key named."""
+    table = TriggerTable(order=order)
+    for id, key in enumerate(keys, start=1):
+        add(table, id, fairness_key=key, **fields)
+    return table
+
+
+def add(table, id, kind="mail", level=None, **fields):
+    return table.add(a_trigger(id, kind, **fields), level or Level(1, id))
+
+
+def refusing(*keys):
+    def book(trigger):
+        refused = trigger.fairness_key in keys or trigger.ordering_key in keys
+        return Full(key_only=True) if refused else None
+
+    return book
+
+
+def taken(table, book=lambda trigger: None):
+    ids = []
+    while (item := table.take(book)) is not None:
+        ids.append(item.trigger.id)
+    return ids
+
+
+@pytest.mark.req("TASK-42")
+@pytest.mark.parametrize("order", ["fair", "arrival"])
+def test_triggers_of_a_key_that_is_set_aside_do_not_count_as_head(order):
+    table, asked = a_table("a", "a", "b", "a", "b", order=order), []
+
+    def book(trigger):
+        asked.append(trigger.id)
+        return refusing("a")(trigger)
+
+    assert [table.take(book).trigger.id, table.take(book).trigger.id] == [3, 5]
+    assert asked == [1, 3, 5], "only heads were asked, and the key once"
+    assert table.take(book) is None and len(table) == 3
+    assert table.keys_set_aside == ["a"]
+
+
+@pytest.mark.req("TASK-42")
+def test_a_busy_ordering_key_is_set_aside_and_the_rest_of_its_fairness_key_goes_on():
+    table = TriggerTable()
+    for id, ordering_key in enumerate(["o", "o", None, "p"], start=1):
+        add(table, id, fairness_key="a", ordering_key=ordering_key)
+
+    assert taken(table, lambda t: Full(key_only=True) if t.ordering_key == "o" else None) == [3, 4]
+    table.release("o")
+
+    assert taken(table) == [1, 2]
+
+
+def test_a_released_key_takes_its_place_in_the_line_again():
+    table = a_table("a", "a", "b")
+    assert taken(table, refusing("a")) == [3]
+    add(table, 4, fairness_key="b", level=Level(1, 4))
+    add(table, 5, fairness_key="a", level=Level(1, 5))
+
+    table.release("a")
+
+    assert taken(table) == [1, 2, 4, 5] and table.keys_set_aside == []
+
+
+def test_a_key_refused_again_keeps_the_rest_of_its_line_in_order():
+    table = a_table(*"aaaaa")
+    assert taken(table, refusing("a")) == []
+
+    ids = []
+    for _ in range(5):
+        table.release("a")
+        item = table.take(lambda trigger: None)
+        ids.append(item.trigger.id)
+        assert taken(table, refusing("a")) == []
+
+    assert ids == [1, 2, 3, 4, 5] and len(table) == 0
+
+
+def test_a_key_is_set_aside_for_its_kind_at_every_priority_and_for_no_other_kind():
+    table, asked = TriggerTable(), []
+    add(table, 1, "payout", fairness_key="a", priority=1)
+    add(table, 2, "payout", fairness_key="a", priority=2)
+    add(table, 3, "mail", fairness_key="a", priority=3)
+
+    def book(trigger):
+        asked.append(trigger.id)
+        return Full(key_only=True) if trigger.kind == "payout" else None
+
+    assert taken(table, book) == [3] and asked == [1, 3]
+    table.release("a")
+    assert taken(table) == [1, 2]
+
+
+def test_a_trigger_refused_for_its_fairness_key_is_released_by_it_despite_an_ordering_key():
+    table = TriggerTable()
+    add(table, 1, fairness_key="a", ordering_key="o")
+    assert taken(table, refusing("a")) == []
+
+    table.release("a")
+
+    assert table.keys_set_aside == [] and taken(table) == [1]
+
+
+def test_triggers_without_a_key_are_one_group():
+    table = a_table(None, None, "b")
+
+    assert taken(table, refusing(None)) == [3]
+    table.release(None)
+
+    assert taken(table) == [1, 2]
+
+
+def test_releasing_a_key_that_is_not_set_aside_does_nothing():
+    table = a_table("a")
+
+    table.release("a")
+
+    assert taken(table) == [1]
+
+
+def test_a_key_that_is_refused_again_and_again_costs_no_scan_of_its_triggers():
+    table, moved = TriggerTable(), []
+
+    class Counted(Level):
+        def __lt__(self, other):
+            moved.append(1)
+            return tuple(self) < tuple(other)
+
+    for id in range(5000):
+        add(table, id, fairness_key="a", level=Counted(1, id))
+    taken(table, refusing("a"))
+    moved.clear()
+    for _ in range(100):
+        table.release("a")
+        assert table.take(lambda trigger: None) is not None
+        taken(table, refusing("a"))
+
+    assert len(moved) < 1000
+
+
+# ── taking out ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("id", [1, 3, 5])
+@pytest.mark.parametrize("order", ["fair", "arrival"])
+def test_a_removed_trigger_is_not_given_out(id, order):
+    table = a_table(*"aaaaa", order=order)
+
+    assert table.remove(id).trigger.id == id
+    assert table.remove(id) is None and len(table) == 4
+
+    assert taken(table) == sorted({1, 2, 3, 4, 5} - {id})
+
+
+def test_a_removed_trigger_may_come_again_at_its_old_level():
+    table = a_table(*"aaa")
+    for id in (3, 2):
+        table.remove(id)
+
+    assert add(table, 2) and add(table, 3)
+
+    assert taken(table) == [1, 2, 3]
+
+
+def test_removed_triggers_do_not_stay_in_memory():
+    table = TriggerTable()
+    add(table, 0, level=Level(1, 0))
+    for turn in range(50):
+        ids = range(1 + turn * 100, 101 + turn * 100)
+        for id in ids:
+            add(table, id)
+        for id in ids:  # lowest first, so that each leaves from the middle
+            table.remove(id)
+
+    assert [item.trigger.id for item in table.waiting()] == [0] and taken(table) == [0]
+
+
+def test_dropping_a_partition_leaves_the_others():
+    table = TriggerTable()
+    for id in range(1, 9):
+        add(table, id, f"kind{id % 2}", partition=id % 4, fairness_key="a" if id < 5 else "b")
+    assert taken(table, refusing("a", "b")) == []
+
+    dropped = table.drop_partition(3)
+
+    assert [item.trigger.id for item in dropped] == [3, 7] and len(table) == 6
+    table.release("a")
+    table.release("b")
+    assert sorted(taken(table)) == [1, 2, 4, 5, 6, 8]
+
+
+def test_a_task_stands_in_the_table_once_at_its_newest_version():
+    table = TriggerTable(size_max=2)
+    add(table, 1, version=2, level=Level(1, 1))
+    add(table, 2, level=Level(1, 2))
+
+    assert add(table, 1, version=2, level=Level(1, 3)), "the same again"
+    assert add(table, 1, version=1, level=Level(1, 4)), "an older one"
+    assert add(table, 1, version=3, level=Level(1, 5)), "a newer one, though the table is full"
+
+    items = list(table.waiting())
+    assert [(item.trigger.id, item.trigger.version) for item in items] == [(2, 1), (1, 3)]
+    assert len(table) == 2
+
+
+def test_a_newcomer_of_a_lower_level_becomes_the_head_and_brings_its_own_number():
+    table = TriggerTable(order="arrival")
+    add(table, 1, "x", level=Level(5, 1))
+    add(table, 2, "y", level=Level(5, 2))
+    add(table, 3, "x", level=Level(1, 3))
+
+    assert taken(table) == [2, 3, 1]
+
+
+def test_kinds_that_came_once_do_not_fill_the_table():
+    table = TriggerTable()
+    for id in range(2000):
+        add(table, id, f"kind{id}")
+        assert table.take(lambda trigger: None).trigger.id == id
+
+    add(table, 1, "kind1")
+    assert taken(table) == [1] and len(table) == 0
+
+
+# ── random histories ──────────────────────────────────────────────────────────────────────────
+
+
+class Model:
+    """The table as the requirements tell it, without any thought of cost."""
+
+    def __init__(self, order: str) -> None:
+        self.order = order
+        self.items: list[dict] = []
+        self.turns: dict[tuple[int, str], int] = {}
+        self.clock = count(1)
+        self.full: set[str] = set()
+        self.held: set[tuple[str, str | None]] = set()
+
+    def add(self, id, kind, priority, key, level) -> None:
+        if not any((i["priority"], i["kind"]) == (priority, kind) for i in self.items):
+            self.turns[priority, kind] = next(self.clock)
+        arrival = next(self.clock)
+        item = dict(id=id, kind=kind, priority=priority, key=key, level=level, arrival=arrival)
+        self.items.append(item)
+
+    def heads(self) -> list[dict]:
+        heads: dict[tuple[int, str], dict] = {}
+        for item in sorted(self.items, key=lambda item: item["level"]):
+            if item["kind"] not in self.full and (item["kind"], item["key"]) not in self.held:
+                heads.setdefault((item["priority"], item["kind"]), item)
+        return sorted(heads.values(), key=self.place)
+
+    def place(self, item) -> tuple[int, int]:
+        turn = self.turns[item["priority"], item["kind"]]
+        return item["priority"], item["arrival"] if self.order == "arrival" else turn
+
+    def take(self, full, held):
+        while heads := self.heads():
+            head = heads[0]
+            if head["kind"] in full:
+                self.full.add(head["kind"])
+            elif (head["kind"], head["key"]) in held:
+                self.held.add((head["kind"], head["key"]))
+            else:
+                self.items.remove(head)
+                self.turns[head["priority"], head["kind"]] = next(self.clock)
+                return head["id"]
+        return None
+
+
+KINDS = st.sampled_from("xyz")
+KEYS = st.sampled_from(["a", "b", None])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), KINDS, st.integers(0, 2), KEYS, st.integers(1, 5)),
+        st.tuples(st.just("add"), KINDS, st.integers(0, 2), KEYS, st.integers(1, 5)),
+        st.tuples(st.just("take"), st.sets(KINDS), st.sets(st.tuples(KINDS, KEYS), max_size=4)),
+        st.tuples(st.just("freed")),
+        st.tuples(st.just("release"), KEYS),
+        st.tuples(st.just("remove"), st.integers(1, 30)),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS, st.sampled_from(["fair", "arrival"]))
+@settings(max_examples=300, deadline=None)
+def test_the_table_gives_out_what_the_simplest_model_gives_out(steps, order):
+    table, model, ids = TriggerTable(order=order), Model(order), count(1)
+
+    for step in [*steps, ("freed",), ("release", "a"), ("release", "b"), ("release", None)]:
+        play(step, table, model, ids)
+        assert len(table) == len(model.items)
+    for _ in range(len(table) + 1):
+        play(("take", set(), set()), table, model, ids)
+
+    assert len(table) == 0 and table.keys_set_aside == []
+
+
+def play(step, table, model, ids):
+    match step:
+        case "add", kind, priority, key, pass_:
+            id = next(ids)
+            assert add(table, id, kind, Level(pass_, id), priority=priority, fairness_key=key)
+            model.add(id, kind, priority, key, Level(pass_, id))
+        case "take", full, held:
+            item = table.take(lambda trigger: refusal(trigger, full, held))
+            assert (item and item.trigger.id) == model.take(full, held)
+        case ("freed",):
+            table.freed()
+            model.full.clear()
+        case "release", key:
+            table.release(key)
+            model.held = {(kind, held) for kind, held in model.held if held != key}
+        case "remove", id:
+            item = table.remove(id)
+            gone = [found for found in model.items if found["id"] == id]
+            assert [item.trigger.id] if item else [] == [found["id"] for found in gone]
+            model.items = [found for found in model.items if found["id"] != id]
+
+
+def refusal(trigger, full, held):
+    if trigger.kind in full:
+        return Full()
+    return Full(key_only=True) if (trigger.kind, trigger.fairness_key) in held else None
