@@ -42,10 +42,12 @@ MAY_IMPORT = {
     "cli": CORE | ADAPTERS | EDGES | {"testing", "bench", "demo"},
 }
 
-# Where a third-party driver may be imported: in one folder for each family.
+# Where a third-party driver may be imported: in one folder for each family.  The bench is exempt:
+# it measures the bare drivers and the peers, to have something to compare with.
 DRIVERS = {
-    "asyncpg": ("stores/postgres/", "buses/postgres.py"),
-    "sqlite3": ("stores/sqlite/",),
+    "asyncpg": ("stores/postgres/", "buses/postgres.py", "bench/"),
+    "sqlite3": ("stores/sqlite/", "callers/sqlite.py", "bench/"),  # no third party: never missing
+    "pgqueuer": ("bench/",),
     "psycopg": ("callers/",),
     "sqlalchemy": ("callers/",),
     "django": ("callers/",),

@@ -167,10 +167,10 @@ class Setting(NamedTuple):
         value: Any = config
         for step in self.path:
             value = getattr(value, step)
-        if isinstance(value, Retention):
-            value = value.finished.total_seconds()
         if isinstance(value, tuple):
             return ", ".join(value) or "all"
+        if isinstance(value, Retention):
+            return f"{value.finished.total_seconds():.0f}s"
         if self.read is duration:
             return f"{value:g}s"
         return "unset" if value is None else str(_redacted(value))
@@ -297,7 +297,7 @@ def _from_environment(environ: Mapping[str, str]) -> Layer:
 
 
 def _refuse_typo(name: str, known: list[str]) -> None:
-    """Other programs (and orchestrators) make HOLDFAST_… variables too: only a near miss is ours."""
+    """Other programs make HOLDFAST_… variables too, orchestrators do: only a near miss is ours."""
     near = get_close_matches(name, known, n=1, cutoff=0.85)
     if near or "__" in name:
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"

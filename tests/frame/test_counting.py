@@ -145,6 +145,21 @@ def test_a_store_is_also_known_by_the_name_of_its_parameter(suite: Suite):
     assert suite.proven() == [2]
 
 
+def test_a_contract_suite_counts_for_the_store_that_its_class_names(suite: Suite):
+    suite.run(
+        "class Contract:\n"
+        "    @pytest.fixture\n    def store(self): return 1\n"
+        '    @pytest.mark.req("TASK-1")\n    def test_it(self, store): pass\n'
+        "class TestSQLiteStore(Contract):\n"
+        '    @pytest.mark.req("TASK-2")\n    def test_two(self, store): pass\n'
+        "class TestPostgresStore(Contract): pass\n"
+        "class TestOtherStore(Contract):\n"
+        '    @pytest.mark.req("TASK-3")\n    def test_three(self, store): pass\n'
+    )
+
+    assert suite.proven() == [1]
+
+
 def test_two_suites_of_one_store_each_prove_a_line_together(suite: Suite):
     suite.run(
         'class Contract:\n    @pytest.mark.req("TASK-1")\n    def test_it(self): pass\n'

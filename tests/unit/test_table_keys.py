@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -121,7 +122,7 @@ def test_a_trigger_refused_for_its_fairness_key_is_released_by_it_despite_an_ord
 def test_triggers_without_a_key_are_one_group():
     table = a_table(None, None, "b")
 
-    assert taken(table, refusing(None)) == [3]
+    assert taken(table, lambda t: None if t.fairness_key else Full(key_only=True)) == [3]
     table.release(None)
 
     assert taken(table) == [1, 2]
@@ -285,31 +286,32 @@ class Model:
         return None
 
 
-KINDS = st.sampled_from("xyz")
-KEYS = st.sampled_from(["a", "b", None])
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("add"), KINDS, st.integers(0, 2), KEYS, st.integers(1, 5)),
-        st.tuples(st.just("add"), KINDS, st.integers(0, 2), KEYS, st.integers(1, 5)),
-        st.tuples(st.just("take"), st.sets(KINDS), st.sets(st.tuples(KINDS, KEYS), max_size=4)),
-        st.tuples(st.just("freed")),
-        st.tuples(st.just("release"), KEYS),
-        st.tuples(st.just("remove"), st.integers(1, 30)),
-    ),
-    max_size=60,
-)
+def a_history(seed):
+    """Steps from a seed: lists that Hypothesis draws itself are too short to fill the table."""
+    rng = Random(seed)
+    kinds, keys = "xyz", ["a", "b", None]
+    for id in range(1, 120):
+        yield "add", rng.choice(kinds), rng.randrange(3), rng.choice(keys), rng.randint(1, 5)
+        full = rng.sample(kinds, rng.choice([0, 0, 0, 1, 2]))
+        held = [(rng.choice(kinds), rng.choice(keys)) for _ in range(rng.randrange(4))]
+        yield from [("take", full, held)] * rng.randrange(3)
+        if rng.random() < 0.3:
+            yield rng.choice([("freed",), ("release", rng.choice(keys))])
+        if rng.random() < 0.2:
+            yield "remove", rng.randint(max(1, id - 20), id)
 
 
-@given(STEPS, st.sampled_from(["fair", "arrival"]))
-@settings(max_examples=300, deadline=None)
-def test_the_table_gives_out_what_the_simplest_model_gives_out(steps, order):
+@given(st.integers(0, 2**32), st.sampled_from(["fair", "arrival"]))
+@settings(max_examples=150, deadline=None)
+def test_the_table_gives_out_what_the_simplest_model_gives_out(seed, order):
     table, model, ids = TriggerTable(order=order), Model(order), count(1)
+    endings = [("freed",), ("release", "a"), ("release", "b"), ("release", None)]
 
-    for step in [*steps, ("freed",), ("release", "a"), ("release", "b"), ("release", None)]:
+    for step in [*a_history(seed), *endings]:
         play(step, table, model, ids)
         assert len(table) == len(model.items)
     for _ in range(len(table) + 1):
-        play(("take", set(), set()), table, model, ids)
+        play(("take", [], []), table, model, ids)
 
     assert len(table) == 0 and table.keys_set_aside == []
 
@@ -331,8 +333,7 @@ def play(step, table, model, ids):
             model.held = {(kind, held) for kind, held in model.held if held != key}
         case "remove", id:
             item = table.remove(id)
-            gone = [found for found in model.items if found["id"] == id]
-            assert [item.trigger.id] if item else [] == [found["id"] for found in gone]
+            assert (item is not None) == any(found["id"] == id for found in model.items)
             model.items = [found for found in model.items if found["id"] != id]
 
 

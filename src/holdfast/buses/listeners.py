@@ -61,7 +61,7 @@ class Listeners:
             self._pass_on(queue, batch, self._of(queue), self._beyond)
 
     def hear(self, queue: str, triggers: Sequence[Trigger]) -> None:
-        """Hand over what came from outside; it goes no further.  No triggers: a doorbell for all."""
+        """Hand over what came from outside; it goes no further.  No triggers: all are rung."""
         if triggers:
             self._pass_on(queue, triggers, self._of(queue), _nowhere)
             return

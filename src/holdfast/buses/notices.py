@@ -52,11 +52,13 @@ def payloads_of(triggers: Sequence[Trigger]) -> list[str]:
 
 def triggers_in(payload: str, queue: str) -> list[Trigger]:
     """The triggers of a payload; raises ValueError for anything that is not one."""
+    try:
+        rows = _decoder.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
     return [
         Trigger(TaskId(id), version, queue, partition, kind, priority, key, weight, order, due_at)
-        for id, version, partition, kind, priority, key, weight, order, due_at in _decoder.decode(
-            payload
-        )
+        for id, version, partition, kind, priority, key, weight, order, due_at in rows
     ]
 
 

@@ -104,9 +104,7 @@ class PostgresBus:
 class Sender:
     """Gathers triggers from all threads and sends them from one connection."""
 
-    def __init__(
-        self, connect: Connect, *, schema: str, events: Events, unsent_max: int
-    ) -> None:
+    def __init__(self, connect: Connect, *, schema: str, events: Events, unsent_max: int) -> None:
         self._connect = connect
         self._schema = schema
         self._events = events

@@ -119,7 +119,7 @@ class Backlog:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits in store or memory, nothing is under way: a trigger may skip the backlog."""
+        """Nothing is stored, in memory or under way: a trigger may skip the backlog."""
         return self._at_end and not self._open and self._chosen is None and self._asked is None
 
     @property

@@ -97,14 +97,14 @@ class TableColumn:
         self._rejoined: list[tuple[Level, int, Item, SideLine]] = []
 
     def add(self, item: Item) -> bool:
-        """Put the item into its place; True when it came out of order and may be the head now."""
+        """Put the item into its place; True when it may be the head now."""
         self.size += 1
         line = self._line
         if line and item.level < line[-1].level:
             heappush(self._late, (item.level, item.arrival, item))
             return True
         line.append(item)
-        return False
+        return len(line) == 1
 
     def head(self) -> Item | None:
         """The first item whose key is not set aside."""

@@ -94,8 +94,8 @@ class TriggerTable:
             column.turn = self._next_turn()  # an empty column gathers no credit
         item = Item(trigger, level, self._next_arrival())
         items[trigger.id] = item
-        is_late = column.add(item)
-        if column.number == UNLISTED or (is_late and self._by_arrival):
+        may_lead = column.add(item)
+        if column.number == UNLISTED or (may_lead and self._by_arrival):
             self._list(column)
         return True
 

@@ -165,6 +165,11 @@ class Node:
         return all(d.is_idle for d in self._dispatchers.values())
 
     @property
+    def looked_ahead(self) -> int:
+        """Triggers in this node's tables."""
+        return sum(len(d.intake.table) for d in self._dispatchers.values())
+
+    @property
     def in_flight(self) -> int:
         """Tasks that hold a slot here."""
         return sum(d.in_flight for d in self._dispatchers.values())

@@ -57,7 +57,7 @@ class PgBouncer:
 
     Every transaction may run on another server connection, so whatever a client keeps in a
     connection between two transactions (SET, LISTEN, prepared statements) is lost here.  It is
-    gone after the block, and ends when the process that started it dies.
+    gone after the block; if we are killed first it gets SIGINT, see `processes.spawn`.
     """
 
     def __init__(self, url: str, *, pool_size: int = 20) -> None:

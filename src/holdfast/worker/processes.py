@@ -1,152 +1,179 @@
 """Pool processes for handlers that need a core of their own.
 
-Only (where the handler lives, encoded arguments) goes in and (what happened, encoded result)
-comes out.  The child finds the handler in its own import of the program, never through the
-payload.  A process that overruns its time limit is killed; one that dies takes only its own
-attempt with it.
+    node ── Order ──▶ child          bytes only, see `holdfast.worker.wire`
+         ◀─ Started, then one answer
+
+A process that overruns its time limit is killed; one that dies takes only its own attempt with
+it.  When the node dies, its children read the end of their pipe and go.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import multiprocessing
 import signal
-from collections.abc import Callable
-from multiprocessing.connection import Connection
+import socket
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.handler import Handler
-from holdfast.payload import sealed
-from holdfast.task import Grabbed
-from holdfast.worker.context import enter
+from holdfast.outcomes import Again, Gone, RetryAfter
+from holdfast.task import Grabbed, Outcome
+from holdfast.worker import verdict, wire
+from holdfast.worker.child import serve
 from holdfast.worker.verdict import ProcessLost, TimeLimitExceeded
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
+JOIN_S = 5.0
+
 
 class RemoteError(Exception):
-    """An exception of the child, as text; its type could not travel."""
+    """An exception of the child, as text; no class of it is known here."""
 
 
 class _Child(NamedTuple):
     process: SpawnProcess
-    pipe: Connection
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
 
 
 class ProcessPool:
     """At most `size` processes, started when they are needed and kept."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
         self._idle: list[_Child] = []
         self._room = asyncio.Semaphore(size)
         self._all: set[_Child] = set()
 
-    async def run(self, task: Grabbed, handler: Handler) -> bytes | None:
-        """The handler's sealed result; its exception, ProcessLost or TimeLimitExceeded."""
+    @property
+    def pids(self) -> list[int]:
+        """The processes that are alive now."""
+        return [pid for child in self._all if (pid := child.process.pid) is not None]
+
+    async def run(self, task: Grabbed, handler: Handler) -> Outcome:
+        """Run the handler in a process and answer its outcome.
+
+        Raises what the handler raised, `ProcessLost` or `TimeLimitExceeded`.  When it is
+        cancelled, the process is killed before it returns.
+        """
         async with self._room:
-            child = self._idle.pop() if self._idle else self._start()
+            child = await self._child()
             try:
-                answer = await self._ask(child, task, handler)
+                answer = await _ask(child, task, handler)
             except BaseException:
                 self._end(child)
                 raise
             self._idle.append(child)
-        kind, content = answer
-        if kind == "result":
-            return content  # type: ignore[no-any-return]
-        if kind == "raised":
-            raise _rebuilt(handler, content)
-        raise RemoteError(content)
+        return _judged(answer, task, handler)
 
     def close(self) -> None:
+        """Kill every process.  Safe to repeat."""
         for child in list(self._all):
             self._end(child)
+        self._idle.clear()
 
-    async def _ask(self, child: _Child, task: Grabbed, handler: Handler) -> tuple[str, Any]:
-        function = handler.function
-        loop = asyncio.get_running_loop()
-        ready = asyncio.Event()
-        loop.add_reader(child.pipe.fileno(), ready.set)
-        try:
-            child.pipe.send((function.__module__, function.__qualname__, tuple(task)))
-            async with asyncio.timeout(handler.time_limit_s):
-                await ready.wait()
-            return child.pipe.recv()  # type: ignore[no-any-return]
-        except TimeoutError:
-            raise TimeLimitExceeded(
-                f"ran longer than its time limit of {handler.time_limit_s:g} s; "
-                "its process was killed"
-            ) from None
-        except (EOFError, OSError):
-            child.process.join(1)
-            raise ProcessLost(
-                f"the process of the attempt died ({_death(child.process.exitcode)})"
-            ) from None
-        finally:
-            loop.remove_reader(child.pipe.fileno())
+    async def _child(self) -> _Child:
+        while self._idle:
+            child = self._idle.pop()
+            if child.process.is_alive():
+                return child
+            self._end(child)  # died while it had nothing to do: nobody's attempt is lost
+        return await self._started()
 
-    def _start(self) -> _Child:
+    async def _started(self) -> _Child:
         context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        process.start()
-        theirs.close()
-        child = _Child(process, ours)
+        ours, theirs = socket.socketpair()
+        process = context.Process(target=serve, args=(theirs,), daemon=True)
+        try:
+            process.start()
+            reader, writer = await asyncio.open_connection(sock=ours)
+        except BaseException:
+            ours.close()
+            if process.pid is not None:
+                process.kill()
+            raise
+        finally:
+            theirs.close()
+        child = _Child(process, reader, writer)
         self._all.add(child)
         return child
 
     def _end(self, child: _Child) -> None:
         self._all.discard(child)
+        child.writer.transport.abort()
         child.process.kill()
-        child.process.join(5)
-        child.pipe.close()
+        child.process.join(JOIN_S)
+
+
+async def _ask(child: _Child, task: Grabbed, handler: Handler) -> wire.Answer:
+    function = handler.function
+    order = wire.Order(function.__module__, function.__qualname__, task)
+    try:
+        child.writer.write(wire.framed(order))
+        await child.writer.drain()
+        answer = await _received(child.reader)
+        if not isinstance(answer, wire.Started):
+            return answer
+        # Only now: finding a free core and importing the program is not the handler's time.
+        async with asyncio.timeout(handler.time_limit_s) as limit:
+            return await _received(child.reader)
+    except TimeoutError:
+        assert limit.expired(), "a pipe has no time-outs of its own"
+        raise TimeLimitExceeded(
+            f"ran longer than its time limit of {handler.time_limit_s:g} s; its process was killed"
+        ) from None
+    except (asyncio.IncompleteReadError, OSError):
+        child.process.join(JOIN_S)
+        raise ProcessLost(
+            f"the process of the attempt died ({_death(child.process.exitcode)})"
+        ) from None
+
+
+async def _received(reader: asyncio.StreamReader) -> wire.Answer:
+    head = await reader.readexactly(wire.LENGTH_BYTES)
+    answer: wire.Answer = wire.answer(await reader.readexactly(wire.length(head)))
+    return answer
+
+
+def _judged(answer: wire.Answer, task: Grabbed, handler: Handler) -> Outcome:
+    match answer:
+        case wire.Returned(body=body):
+            return verdict.of_body(task, body)
+        case wire.AskedAgain(delay_s=delay_s, reset_attempts=resets):
+            return verdict.of_result(task, handler, Again(delay_s, resets))
+        case wire.AskedGone():
+            return verdict.of_result(task, handler, Gone())
+        case wire.Unfit(reason=reason, has_run=True):
+            return verdict.parked(task, f"the handler ran, but its result {reason}")
+        case wire.Unfit(reason=reason):
+            return verdict.unreadable(task, ValueError(reason))
+        case wire.Raised():
+            # The child's frames are shown as the cause, as they cannot travel as such.
+            raise _rebuilt(answer) from RemoteError(answer.text)
+    raise AssertionError(f"a child started twice: {answer}")
+
+
+def _rebuilt(raised: wire.Raised) -> BaseException:
+    """The child's exception, as the nearest of its classes that this process has loaded."""
+    for module, name in raised.types:
+        found: Any = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is RetryAfter:
+            return RetryAfter(raised.delay_s, raised.message, counts=raised.counts)
+        if isinstance(found, type) and issubclass(found, BaseException):
+            if found in (Exception, BaseException):
+                break
+            # Past its __init__, whose parameters nobody knows here.
+            with suppress(Exception):
+                return found.__new__(found, raised.message)
+    return RemoteError(raised.message)
 
 
 def _death(exitcode: int | None) -> str:
     if exitcode is not None and exitcode < 0:
         return signal.Signals(-exitcode).name
     return f"exit code {exitcode}"
-
-
-def _rebuilt(handler: Handler, content: tuple[str, str, str]) -> BaseException:
-    """The child's exception, as its own class where this process knows it by the same name."""
-    module, name, text = content
-    found = getattr(importlib.import_module(module), name, None)
-    if isinstance(found, type) and issubclass(found, BaseException):
-        try:
-            return found(text)
-        except Exception:
-            return RemoteError(f"{name}: {text}")
-    return RemoteError(f"{name}: {text}")
-
-
-def _serve(pipe: Connection) -> None:
-    """The child's life: one attempt after the other, until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    while True:
-        try:
-            module, name, row = pipe.recv()
-        except (EOFError, OSError):
-            return
-        pipe.send(_run(_function(module, name), Grabbed(*row)))
-
-
-def _function(module: str, name: str) -> Handler:
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found.handler  # type: ignore[no-any-return]
-
-
-def _run(handler: Handler, task: Grabbed) -> tuple[str, Any]:
-    enter(task)
-    function: Callable[..., Any] = handler.function
-    try:
-        args, kwargs = handler.arguments.unseal(task.payload)
-        result = function(*args, **kwargs)
-        return "result", None if result is None else sealed(handler.result.encode(result))
-    except Exception as error:
-        return "raised", (type(error).__module__, type(error).__name__, str(error))

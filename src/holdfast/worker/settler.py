@@ -1,7 +1,11 @@
 """The settler: records outcomes in batches, one batch on its way at a time.
 
 Outcomes that end while a batch is under way gather for the next, so the busier the node, the
-larger its batches.  A batch that fails is repeated until it is known: settling is safe to repeat.
+larger its batches.  A batch that fails because the store does is repeated until it is known:
+settling is safe to repeat.  When the store refuses a batch for its contents, its outcomes are
+recorded one by one, and the one at fault is parked with the reason: nobody waits for it.
+
+If the process dies before the record, the lease ends and the task is submitted again.
 """
 
 from __future__ import annotations
@@ -10,14 +14,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from holdfast.errors import HoldfastError, Refused
 from holdfast.ids import NodeId
 from holdfast.store import Tasks
 from holdfast.task import Grabbed, Outcome
-from holdfast.telemetry.events import Events, SettleRefused, StoreFailed, TaskSettled
+from holdfast.telemetry.events import BugFound, Events, SettleRefused, StoreFailed, TaskSettled
+from holdfast.worker import verdict
 
 BATCH_MAX = 500
 BACK_OFF_S = 0.05
 BACK_OFF_S_MAX = 5.0
+REPEATS_OF_BUG_MAX = 5
 
 
 class Ended(NamedTuple):
@@ -52,9 +59,9 @@ class Settler:
     def pending(self) -> int:
         return len(self._waiting) + (self._flight is not None)
 
-    def tell(self, ended: Ended) -> None:
-        """Say that an outcome was recorded elsewhere: in the handler's own transaction."""
-        self._tell([ended], [True])
+    def tell(self, ended: Ended, *, accepted: bool) -> None:
+        """Say what was recorded elsewhere, in the handler's own transaction, or was refused there."""
+        self._tell([ended], [accepted])
 
     async def flushed(self) -> None:
         """Wait until everything that was added is recorded."""
@@ -65,21 +72,38 @@ class Settler:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:BATCH_MAX], self._waiting[BATCH_MAX:]
-                accepted = await self._record([ended.outcome for ended in batch])
-                self._tell(batch, accepted)
-                self._settled(batch)
+                accepted = await self._record(batch)
+                try:
+                    self._tell(batch, accepted)
+                    self._settled(batch)
+                except Exception as error:
+                    # One wrong count or listener must not stop the recording of all others.
+                    self._events.emit(BugFound(f"after a settle: {error!r}"))
         finally:
             self._flight = None
 
-    async def _record(self, outcomes: list[Outcome]) -> list[bool]:
-        back_off_s = BACK_OFF_S
+    async def _record(self, batch: Sequence[Ended]) -> list[bool]:
+        back_off_s, bugs = BACK_OFF_S, 0
         while True:
             try:
-                return await self._store.settle(outcomes, node=self._node)
+                return await self._store.settle([e.outcome for e in batch], node=self._node)
             except Exception as error:
                 self._events.emit(StoreFailed("settle", str(error)))
-                await asyncio.sleep(back_off_s)
-                back_off_s = min(back_off_s * 2, BACK_OFF_S_MAX)
+                # What is not the store's own trouble comes from a value that it cannot take.
+                bugs += isinstance(error, Refused) or not isinstance(error, HoldfastError | OSError)
+                if bugs and (len(batch) > 1 or bugs >= REPEATS_OF_BUG_MAX):
+                    return await self._record_apart(batch, error)
+            await asyncio.sleep(back_off_s)
+            back_off_s = min(back_off_s * 2, BACK_OFF_S_MAX)
+
+    async def _record_apart(self, batch: Sequence[Ended], error: Exception) -> list[bool]:
+        if len(batch) > 1:
+            return [(await self._record([ended]))[0] for ended in batch]
+        task = batch[0].task
+        plain = verdict.parked(task, f"its outcome could not be recorded ({type(error).__name__})")
+        if batch[0].outcome == plain:
+            return [False]  # the deadline of the task and the resumer are left
+        return await self._record([batch[0]._replace(outcome=plain)])
 
     def _tell(self, batch: Sequence[Ended], accepted: Sequence[bool]) -> None:
         for ended, is_accepted in zip(batch, accepted, strict=True):

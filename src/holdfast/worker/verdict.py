@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import traceback
 from random import Random
 from typing import Any
@@ -17,10 +19,15 @@ from holdfast.outcomes import (
     RetryAfter,
 )
 from holdfast.payload import sealed
-from holdfast.policy import seconds
+from holdfast.policy import Seconds, seconds
 from holdfast.task import Event, Grabbed, Outcome
 
 ERROR_CHARS_MAX = 8_000
+FRAMES_MAX = 8
+DELAY_S_MAX = 100 * 365 * 86_400.0  # what a store can still add to a time of day
+POSTPONED_S = 1.0
+
+_PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
 
 
 class TimeLimitExceeded(Exception):
@@ -31,6 +38,10 @@ class ProcessLost(Exception):
     """The pool process that ran the attempt died."""
 
 
+class HandlerCancelled(Exception):
+    """Something that the handler awaited was cancelled, though nobody stopped the attempt."""
+
+
 def of_result(task: Grabbed, handler: Handler, result: Any) -> Outcome:
     """The outcome of a handler that returned."""
     match result:
@@ -39,7 +50,7 @@ def of_result(task: Grabbed, handler: Handler, result: Any) -> Outcome:
         case Gone():
             return Outcome(task.id, task.version, Event.SUCCEEDED, keep=False)
         case Again(delay, reset_attempts):
-            wait_s = seconds(delay)
+            wait_s = _storable_s(delay)
             return Outcome(
                 task.id,
                 task.version,
@@ -52,29 +63,48 @@ def of_result(task: Grabbed, handler: Handler, result: Any) -> Outcome:
             return _with_result(task, handler, result)
 
 
+def of_body(task: Grabbed, body: bytes | None) -> Outcome:
+    """The outcome of a handler whose result was sealed where it ran."""
+    return Outcome(task.id, task.version, Event.SUCCEEDED, result=body)
+
+
 def of_error(task: Grabbed, handler: Handler, error: BaseException, *, rng: Random) -> Outcome:
-    """The outcome of a handler that raised."""
+    """The outcome of a handler that raised.  A policy that raises itself lets a person look."""
     text = error_text(error)
+    try:
+        return _of_error(task, handler, error, text, rng)
+    except Exception as wrong:
+        return parked(task, f"{text}\n\nand the retry policy failed:\n{error_text(wrong)}")
+
+
+def _of_error(
+    task: Grabbed, handler: Handler, error: BaseException, text: str, rng: Random
+) -> Outcome:
     match error:
         case RetryAfter(delay_s=wait_s, counts=counts):
             return _retry(task, wait_s, text, counts=counts)
         case GiveUp():
             return Outcome(task.id, task.version, Event.GIVEN_UP, error=text)
         case ParkInError():
-            return Outcome(task.id, task.version, Event.PARKED, error=text)
+            return parked(task, text)
         case CancelTask():
             return Outcome(task.id, task.version, Event.CANCELLED, error=text)
     if handler.retry.gives_up(error):
         return Outcome(task.id, task.version, Event.GIVEN_UP, error=text)
     delay_s = handler.retry.delay_s(error, attempt=task.attempt, rng=rng)
     if delay_s is None:
-        return Outcome(task.id, task.version, Event.PARKED, error=text)
+        return parked(task, text)
     return _retry(task, delay_s, text, counts=True)
 
 
 def parked(task: Grabbed, reason: str) -> Outcome:
-    """A task that cannot be run at all: a person looks."""
-    return Outcome(task.id, task.version, Event.PARKED, error=reason)
+    """A task that cannot be run, or not any more: a person looks."""
+    return Outcome(task.id, task.version, Event.PARKED, error=storable(reason))
+
+
+def unreadable(task: Grabbed, error: BaseException) -> Outcome:
+    """A task whose arguments do not fit the handler: no retry would make them fit."""
+    return parked(task, f"the payload does not fit the handler: {error}")
 
 
 def handed_back(task: Grabbed) -> Outcome:
@@ -82,16 +112,46 @@ def handed_back(task: Grabbed) -> Outcome:
     return Outcome(task.id, task.version, Event.REPEATED, counts=False)
 
 
+def postponed(task: Grabbed, error: BaseException) -> Outcome:
+    """An attempt that failed for no fault of its own, as the store did: again, but not at once."""
+    return Outcome(
+        task.id,
+        task.version,
+        Event.RETRIED,
+        delay_s=POSTPONED_S,
+        error=error_text(error),
+        counts=False,
+    )
+
+
 def error_text(error: BaseException) -> str:
-    """The error for people: its last frames, without any local values."""
-    lines = traceback.format_exception(type(error), error, error.__traceback__, limit=-8)
-    text = "".join(lines).rstrip()
-    return text if len(text) <= ERROR_CHARS_MAX else "… " + text[-ERROR_CHARS_MAX:]
+    """The error for people: its last frames, without local values and passwords."""
+    lines = traceback.format_exception(type(error), error, error.__traceback__, limit=-FRAMES_MAX)
+    return storable("".join(lines).rstrip())
 
 
-def _retry(task: Grabbed, delay_s: float, text: str, *, counts: bool) -> Outcome:
+def storable(text: str) -> str:
+    """The text as every store can keep it: bounded, without NUL and halves of characters.
+
+    One outcome that cannot be written would hold up all those that travel with it.
+    """
+    if len(text) > ERROR_CHARS_MAX:
+        text = "… " + text[-ERROR_CHARS_MAX:]
+    text = _PASSWORD.sub(r"\1***@", text).replace("\0", "\\0")
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _retry(task: Grabbed, delay: Seconds, text: str, *, counts: bool) -> Outcome:
+    delay_s = _storable_s(delay)
     event = Event.RETRIED if delay_s > 0 else Event.REPEATED
     return Outcome(task.id, task.version, event, delay_s=delay_s, error=text, counts=counts)
+
+
+def _storable_s(delay: Seconds) -> float:
+    delay_s = seconds(delay)
+    if math.isnan(delay_s):
+        raise ValueError("a delay must be a number of seconds, not nan")
+    return min(max(delay_s, 0.0), DELAY_S_MAX)
 
 
 def _with_result(task: Grabbed, handler: Handler, result: Any) -> Outcome:
@@ -100,4 +160,4 @@ def _with_result(task: Grabbed, handler: Handler, result: Any) -> Outcome:
     except PayloadRefused as error:
         # The work is done; repeating it would not make the result any more writable.
         return parked(task, f"the handler ran, but its result {error}")
-    return Outcome(task.id, task.version, Event.SUCCEEDED, result=body)
+    return of_body(task, body)

@@ -1,26 +1,38 @@
-"""The worker: runs attempts of one queue, each where its kind wants to run."""
+"""The worker: runs attempts of one queue, each where its kind wants to run.
+
+    start ─▶ attempt ─▶ handler ─▶ outcome ─▶ settler ─▶ slot freed
+                │ taken back: the store has moved the task on, nothing is recorded
+                │ stopped: the node ends, the task is handed back
+                └ overdue in a thread: recorded at once, the slot is kept until the thread is free
+
+Every way out of an attempt leads to exactly one call of `finished` for each of its tasks.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
 
 from holdfast.clock import Clock
+from holdfast.errors import Unavailable
 from holdfast.handler import Handler, Registry
 from holdfast.ids import NodeId
+from holdfast.outcomes import Again, Gone, Later, ParkInError
 from holdfast.payload import PayloadUnreadable
 from holdfast.store import Tasks
-from holdfast.task import Grabbed, Outcome, TaskId
-from holdfast.telemetry.events import AttemptFailed, Events
+from holdfast.task import Event, Grabbed, Outcome, TaskId
+from holdfast.telemetry.events import AttemptFailed, BugFound, Events
 from holdfast.worker import verdict
 from holdfast.worker.context import enter
 from holdfast.worker.processes import ProcessPool
+from holdfast.worker.running import Run, ended_later, in_thread, limited
 from holdfast.worker.settler import Ended, Settler
-from holdfast.worker.verdict import TimeLimitExceeded
+from holdfast.worker.verdict import HandlerCancelled, TimeLimitExceeded
+
+STOP_S = 5.0  # how long a stopped attempt may take to clean up
 
 
 class Superseded(Exception):
@@ -55,14 +67,13 @@ class Worker:
         self._rng = rng
         self._events = events
         self._settler = Settler(store, node=node, settled=self._settled, events=events)
-        self._running: dict[TaskId, tuple[int, asyncio.Task[None]]] = {}
-        self._taken_back: set[TaskId] = set()  # cancelled because the store moved them on
+        self._runs: dict[TaskId, Run] = {}
         self._loop = asyncio.get_running_loop()
 
     @property
     def held(self) -> dict[TaskId, int]:
         """The attempts that run here, with the versions of their grabs."""
-        return {id: version for id, (version, _) in self._running.items()}
+        return {id: run.version_of(id) for id, run in self._runs.items()}
 
     def start(self, tasks: Sequence[Grabbed]) -> None:
         """Run each task at once: the slots that they need are booked."""
@@ -70,174 +81,221 @@ class Worker:
         for task in tasks:
             handler = self._registry.get(task.kind)
             if handler is None:
-                self._end(task, verdict.parked(task, f"no handler for kind {task.kind!r}"), 0.0)
+                outcome = verdict.parked(task, f"no handler for kind {task.kind!r}")
+                self._settler.add(Ended(task, outcome, 0.0))
             elif handler.batch_max is not None:
                 batches.setdefault(task.kind, []).append(task)
             else:
-                attempt = self._loop.create_task(self._attempt(task, handler))
-                self._running[task.id] = (task.version, attempt)
+                self._start(Run([task]), handler)
         for kind, line in batches.items():
             handler = self._registry.require(kind)
             assert handler.batch_max is not None
             for first in range(0, len(line), handler.batch_max):
-                self._start_batch(line[first : first + handler.batch_max], handler)
+                self._start(Run(line[first : first + handler.batch_max]), handler)
 
     def take_back(self, id: TaskId, version: int) -> None:
-        """The store has moved the task beyond `version`: stop the attempt, record nothing."""
-        running = self._running.get(id)
-        if running is not None and running[0] <= version:
-            self._taken_back.add(id)
-            running[1].cancel()
+        """The store has moved the task beyond `version`: stop the attempt, record nothing.
+
+        A call for many tasks goes on until none of them is wanted any more.
+        """
+        run = self._runs.get(id)
+        if run is not None and run.version_of(id) <= version:
+            run.take_back(id)
 
     async def drained(self, within_s: float) -> None:
         """Let running attempts finish; hand back at once what still runs after `within_s`."""
-        attempts = {attempt for _, attempt in self._running.values()}
-        if attempts:
-            _, late = await asyncio.wait(attempts, timeout=within_s)
+        runs = {run.attempt: run for run in self._runs.values()}
+        if runs:
+            _, late = await asyncio.wait(runs, timeout=within_s)
             for attempt in late:
-                attempt.cancel()
+                runs[attempt].stop()
             if late:
-                await asyncio.wait(late)
+                _, deaf = await asyncio.wait(late, timeout=STOP_S)
+                for attempt in deaf:
+                    self._abandon(runs[attempt])
         await self._settler.flushed()
 
     # ── one attempt ───────────────────────────────────────────────────────────────────────
 
-    async def _attempt(self, task: Grabbed, handler: Handler) -> None:
-        started = self._clock.seconds()
-        outcome: Outcome | None = None
+    def _start(self, run: Run, handler: Handler) -> None:
+        run.started = self._clock.seconds()
+        for task in run.tasks:
+            assert task.id not in self._runs, "one attempt of a task at a time on a node"
+            self._runs[task.id] = run
+        if handler.batch_max is None:
+            work = self._attempt(run, run.tasks[0], handler)
+        else:
+            work = self._attempt_batch(run, handler)
+        run.attempt = self._loop.create_task(work)
+        run.attempt.add_done_callback(lambda _: self._make_sure(run))
+
+    async def _attempt(self, run: Run, task: Grabbed, handler: Handler) -> None:
         try:
             enter(task)
             if handler.transactional:
-                await self._run_transactional(task, handler)
-                self._leave([task])
-                return
-            outcome = await self._run(task, handler)
-        except PayloadUnreadable as error:
-            outcome = verdict.parked(task, f"the payload does not fit the handler: {error}")
-        except Superseded:
-            self._leave([task])
-            return
+                outcome = await self._run_transactional(run, task, handler)
+            else:
+                outcome = await self._run(run, task, handler)
         except asyncio.CancelledError as error:
-            outcome = self._cancelled([task], error)
-            if outcome is None:
-                return
-        except (KeyboardInterrupt, SystemExit) as error:
-            outcome = verdict.of_error(task, handler, error, rng=self._rng)
+            outcome = self._interrupted(run, task, handler, error)
         except BaseException as error:
             outcome = self._failed(task, handler, error)
-        self._end(task, outcome, self._clock.seconds() - started)
+        self._end(run, task, outcome)
 
-    async def _run(self, task: Grabbed, handler: Handler) -> Outcome:
+    async def _run(self, run: Run, task: Grabbed, handler: Handler) -> Outcome | None:
         if handler.mode == "process":
-            body = await self._processes.run(task, handler)
-            return verdict.of_result(task, handler, None)._replace(result=body)
-        args, kwargs = handler.arguments.unseal(task.payload)
+            return await self._processes.run(task, handler)
+        try:
+            args, kwargs = handler.arguments.unseal(task.payload)
+        except PayloadUnreadable as error:
+            return verdict.unreadable(task, error)
         if handler.mode == "thread":
-            return await self._run_in_thread(task, handler, args, kwargs)
+            return await self._run_in_thread(run, task, handler, args, kwargs)
         if handler.time_limit_s is None:
             result = await handler.function(*args, **kwargs)
+            if isinstance(result, Later):
+                result = await ended_later(result)
         else:
-            result = await self._limited(handler, handler.function(*args, **kwargs))
+            result = await limited(handler, ended_later(handler.function(*args, **kwargs)))
         return verdict.of_result(task, handler, result)
 
-    async def _limited(self, handler: Handler, work: Any) -> Any:
-        try:
-            async with asyncio.timeout(handler.time_limit_s) as limit:
-                return await work
-        except TimeoutError:
-            if limit.expired():
-                raise TimeLimitExceeded(
-                    f"ran longer than its time limit of {handler.time_limit_s:g} s"
-                ) from None
-            raise
-
     async def _run_in_thread(
-        self, task: Grabbed, handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Outcome:
-        context = contextvars.copy_context()
-        future = self._loop.run_in_executor(
-            self._threads, lambda: context.run(handler.function, *args, **kwargs)
-        )
+        self,
+        run: Run,
+        task: Grabbed,
+        handler: Handler,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Outcome | None:
+        thread = in_thread(self._threads, handler.function, args, kwargs)
         try:
-            return verdict.of_result(
-                task, handler, await self._limited(handler, asyncio.shield(future))
-            )
+            result = await limited(handler, ended_later(asyncio.shield(thread)))
+            return verdict.of_result(task, handler, result)
         except TimeLimitExceeded as error:
-            # A thread cannot be stopped: settle now, keep the slot until it returns.
+            if thread.done():
+                raise  # it was waiting for somebody's report
+            # A thread cannot be stopped: record now, keep the slot until it returns.
             outcome = self._failed(task, handler, error)
-            self._settler.add(Ended(task, outcome, handler.time_limit_s or 0.0, frees=False))
-            await asyncio.wait([future])
-            raise Superseded from None
+            run.is_recorded = True
+            self._settler.add(Ended(task, outcome, self._ran_s(run), frees=False))
+        except asyncio.CancelledError:
+            if not run.taken_back or run.is_stopped:
+                raise
+        while not thread.done() and not run.is_stopped:
+            await asyncio.wait([thread])
+        return None
 
-    async def _run_transactional(self, task: Grabbed, handler: Handler) -> None:
+    async def _run_transactional(self, run: Run, task: Grabbed, handler: Handler) -> Outcome | None:
         """The handler's writes and the settle commit together, or neither does."""
-        args, kwargs = handler.arguments.unseal(task.payload)
-        async with self._store.transaction(task, node=self._node) as transaction:
-            work = handler.function(transaction.connection, *args, **kwargs)
-            outcome = verdict.of_result(task, handler, await self._limited(handler, work))
-            if not await transaction.settle(outcome):
-                raise Superseded
-        self._settler.tell(Ended(task, outcome, 0.0))
+        try:
+            args, kwargs = handler.arguments.unseal(task.payload)
+        except PayloadUnreadable as error:
+            return verdict.unreadable(task, error)
+        is_running = False
+        try:
+            async with self._store.transaction(task, node=self._node) as transaction:
+                is_running = True
+                work = handler.function(transaction.connection, *args, **kwargs)
+                result = await limited(handler, work)
+                if isinstance(result, Later):
+                    raise TypeError("a transactional handler cannot end later")
+                outcome = verdict.of_result(task, handler, result)
+                if outcome.event is Event.PARKED:
+                    raise ParkInError(outcome.error)
+                is_running = False
+                if not await transaction.settle(outcome):
+                    raise Superseded
+        except Superseded:
+            self._settler.tell(Ended(task, outcome, self._ran_s(run)), accepted=False)
+            return None
+        except Unavailable as error:
+            if is_running:
+                raise
+            # The store failed at the beginning or at the commit, not the handler.
+            return verdict.postponed(task, error)
+        run.is_recorded = True
+        ended = Ended(task, outcome, self._ran_s(run))
+        self._settler.tell(ended, accepted=True)
+        self._settled([ended])
+        return None
+
+    # ── many tasks in one call ────────────────────────────────────────────────────────────
+
+    async def _attempt_batch(self, run: Run, handler: Handler) -> None:
+        values, readable = [], []
+        for task in run.tasks:
+            try:
+                (value,), _ = handler.arguments.unseal(task.payload)
+            except PayloadUnreadable as error:
+                self._end(run, task, verdict.unreadable(task, error))
+            except Exception as error:
+                self._end(run, task, self._failed(task, handler, error))
+            else:
+                values.append(value)
+                readable.append(task)
+        outcomes: list[Outcome | None]
+        try:
+            result = await limited(handler, handler.function(values)) if values else None
+            said = result if isinstance(result, Again | Gone) else None
+            outcomes = [verdict.of_result(task, handler, said) for task in readable]
+        except asyncio.CancelledError as error:
+            outcomes = [self._interrupted(run, task, handler, error) for task in readable]
+        except BaseException as error:
+            outcomes = [self._failed(task, handler, error) for task in readable]
+        for task, outcome in zip(readable, outcomes, strict=True):
+            self._end(run, task, outcome)
+
+    # ── the end ───────────────────────────────────────────────────────────────────────────
 
     def _failed(self, task: Grabbed, handler: Handler, error: BaseException) -> Outcome:
         outcome = verdict.of_error(task, handler, error, rng=self._rng)
         self._events.emit(AttemptFailed(task.id, task.kind, task.attempt, outcome.error or ""))
         return outcome
 
-    def _cancelled(self, tasks: Sequence[Grabbed], error: BaseException) -> Outcome | None:
-        """Stopped from outside: taken back by the store, or handed back at shutdown."""
-        if any(task.id in self._taken_back for task in tasks):
-            self._leave(tasks)
+    def _interrupted(
+        self, run: Run, task: Grabbed, handler: Handler, error: BaseException
+    ) -> Outcome | None:
+        """What a cancellation means: taken back, handed back, or the handler's own doing."""
+        if task.id in run.taken_back:
             return None
-        return verdict.handed_back(tasks[0])
+        if run.is_stopped:
+            return verdict.handed_back(task)
+        own = HandlerCancelled("something that the handler awaited was cancelled")
+        own.__cause__ = error
+        return self._failed(task, handler, own)
 
-    # ── many tasks in one call ────────────────────────────────────────────────────────────
-
-    def _start_batch(self, tasks: list[Grabbed], handler: Handler) -> None:
-        attempt = self._loop.create_task(self._attempt_batch(tasks, handler))
-        for task in tasks:
-            self._running[task.id] = (task.version, attempt)
-
-    async def _attempt_batch(self, tasks: list[Grabbed], handler: Handler) -> None:
-        started = self._clock.seconds()
-        values, readable = [], []
-        for task in tasks:
-            try:
-                (value,), _ = handler.arguments.unseal(task.payload)
-            except PayloadUnreadable as error:
-                self._end(task, verdict.parked(task, f"the payload does not fit: {error}"), 0.0)
-            else:
-                values.append(value)
-                readable.append(task)
-        if not readable:
-            return
-        try:
-            await self._limited(handler, handler.function(values))
-            outcomes = [verdict.of_result(task, handler, None) for task in readable]
-        except asyncio.CancelledError as error:
-            if self._cancelled(readable, error) is None:
-                return
-            outcomes = [verdict.handed_back(task) for task in readable]
-        except Exception as error:
-            outcomes = [self._failed(task, handler, error) for task in readable]
-        for task, outcome in zip(readable, outcomes, strict=True):
-            self._end(task, outcome, self._clock.seconds() - started)
-
-    # ── the end ───────────────────────────────────────────────────────────────────────────
-
-    def _end(self, task: Grabbed, outcome: Outcome, ran_s: float) -> None:
-        self._settler.add(Ended(task, outcome, ran_s))
+    def _end(self, run: Run, task: Grabbed, outcome: Outcome | None) -> None:
+        """Record the outcome; without one there is nothing to record, and the slot is free."""
+        if self._runs.get(task.id) is not run:
+            return  # settled in its own transaction, or abandoned
+        if outcome is not None and not run.is_recorded:
+            run.is_over = len(run.tasks) == 1
+            self._settler.add(Ended(task, outcome, self._ran_s(run)))
+        else:
+            del self._runs[task.id]
+            self._finished([task.id])
 
     def _settled(self, batch: Sequence[Ended]) -> None:
         freed = [ended.task.id for ended in batch if ended.frees]
         for id in freed:
-            self._running.pop(id, None)
+            self._runs.pop(id, None)
         self._finished(freed)
         self._again(batch)
 
-    def _leave(self, tasks: Sequence[Grabbed]) -> None:
-        """The attempt is over and there is nothing to record."""
-        for task in tasks:
-            self._running.pop(task.id, None)
-            self._taken_back.discard(task.id)
-        self._finished([task.id for task in tasks])
+    def _abandon(self, run: Run) -> None:
+        """The handler goes on although it was cancelled: hand its tasks back without it."""
+        for task in run.tasks:
+            if not run.is_recorded:
+                self._settler.add(Ended(task, verdict.handed_back(task), self._ran_s(run)))
+        run.is_recorded = run.is_abandoned = True
+
+    def _make_sure(self, run: Run) -> None:
+        """An attempt that broke, by a mistake of ours, must not keep its tasks and slots."""
+        error = None if run.attempt.cancelled() else run.attempt.exception()
+        if error is None and not run.attempt.cancelled():
+            return
+        self._events.emit(BugFound(f"an attempt broke: {error!r}"))
+        self._abandon(run)
+
+    def _ran_s(self, run: Run) -> float:
+        return self._clock.seconds() - run.started

@@ -22,7 +22,7 @@ from holdfast.store import (
     Running,
 )
 from holdfast.stores.postgres.connection import Database
-from holdfast.task import TaskId, Trigger
+from holdfast.task import Trigger
 
 MARKS_KEPT_MAX = 64  # of one column, before the older ones are deleted
 _POSITION = Column(-1, "")  # the column under which a partition's position is kept
@@ -87,7 +87,7 @@ class PostgresBacklogs:
     async def arrivals(
         self, queue: str, cursors: Sequence[Cursor], *, limit: int, exact: bool
     ) -> Arrivals:
-        assert cursors, "arrivals are asked for at least one partition"
+        cursors = cursors or [Cursor(-1, START)]  # no such partition: the horizon alone
         params = {
             "queue": queue,
             "partitions": [cursor.partition for cursor in cursors],
@@ -140,9 +140,20 @@ class PostgresBacklogs:
         }
         found: list[list[Entry]] = [[] for _ in cursors]
         for row in await self._database.read("levels", params):
-            place, pass_, seq, id, version, partition, kind, priority, fair, weight, key = row
+            place, pass_, seq, id, version, partition, kind, priority, *rest = row
+            fairness_key, weight, ordering_key, arrived = rest
             trigger = Trigger(
-                TaskId(id), version, queue, partition, kind, priority, fair, weight, key
+                id,
+                version,
+                queue,
+                partition,
+                kind,
+                priority,
+                fairness_key,
+                weight,
+                ordering_key,
+                None,
+                arrived,
             )
             found[place - 1].append(Entry(Level(pass_, seq), trigger))
         return found
@@ -193,6 +204,7 @@ def _entries(records: Iterable[Record]) -> dict[str, Any]:
             level.pass_,
             level.seq,
             trigger.id,
+            trigger.arrived,
             trigger.version,
             trigger.weight,
             trigger.fairness_key,
@@ -202,7 +214,8 @@ def _entries(records: Iterable[Record]) -> dict[str, Any]:
         for level, trigger in record.entries
     ]
     names = (
-        "partitions priorities kinds passes seqs tasks versions weights fairness_keys ordering_keys"
+        "partitions priorities kinds passes seqs tasks arriveds versions weights fairness_keys "
+        "ordering_keys"
     )
     return _columns("entry", names, rows)
 

@@ -27,10 +27,8 @@ async def _round(
     session: Session, changes: Sequence[Change], places: Sequence[int]
 ) -> dict[int, Changed]:
     ids = sorted(changes[place].id for place in places)
-    held = {
-        row[0]: (State(row[1]), row[2])
-        for row in await session.run("hold_for_change", {"ids": ids})
-    }
+    await session.run("hold", {"ids": ids})
+    held = {row[0]: (State(row[1]), row[2]) for row in await session.run("held", {"ids": ids})}
     missing = [id for id in ids if id not in held]
     archived = dict(await session.run("archived_versions", {"ids": missing})) if missing else {}
     answers: dict[int, Changed] = {}
@@ -38,8 +36,7 @@ async def _round(
     for place in places:
         change = changes[place]
         if change.id not in held:
-            known = change.id in archived
-            answers[place] = Changed(Answer.NOT_ALLOWED if known else Answer.NOT_FOUND)
+            answers[place] = Changed(_answer_without(change, archived.get(change.id)))
             continue
         state, version = held[change.id]
         target = _target(change, state)
@@ -54,6 +51,14 @@ async def _round(
         is_told = target is State.SUBMITTED or state is State.PROCESSING
         answers[place] = Changed(Answer.OK, triggers[change.id] if is_told else None)
     return answers
+
+
+def _answer_without(change: Change, archived: int | None) -> Answer:
+    """The answer for a task that is not hot, given its version in the archive."""
+    if archived is None:
+        return Answer.NOT_FOUND
+    is_stale = change.version is not None and change.version != archived
+    return Answer.FAILED if is_stale else Answer.NOT_ALLOWED
 
 
 def _target(change: Change, state: State) -> State | None:

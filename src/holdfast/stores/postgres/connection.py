@@ -104,15 +104,9 @@ class Database:
         return load(PACKAGE, name, self.schema)
 
     def text(self, name: str) -> tuple[str, tuple[str, ...]]:
-        """The text for asyncpg and its parameters' names.
-
-        A name that ends in `_again` is the same text without SKIP LOCKED: it waits.
-        """
+        """The text for asyncpg, and its parameters' names."""
         if (known := self._texts.get(name)) is None:
-            text, names = rendered(self.query(name.removesuffix("_again")), Style.DOLLAR)
-            if name.endswith("_again"):
-                text = text.replace(" SKIP LOCKED", "")
-            known = self._texts[name] = (text, names)
+            known = self._texts[name] = rendered(self.query(name), Style.DOLLAR)
         return known
 
     async def open(self) -> None:
@@ -186,7 +180,7 @@ class Database:
                 raise self._mapped(error) from error
             try:
                 if self.is_pooled:
-                    await connection.execute(_local(TIMEOUTS if plain else PLANNER | TIMEOUTS))
+                    await connection.execute(local(TIMEOUTS if plain else PLANNER | TIMEOUTS))
                 yield Session(connection, self)
             except BaseException:
                 with suppress(*DRIVER_ERRORS):
@@ -345,5 +339,6 @@ async def _is_reset(connection: Any) -> bool:
     return True
 
 
-def _local(settings: Mapping[str, str]) -> str:
+def local(settings: Mapping[str, str]) -> str:
+    """The settings for the rest of this transaction, as statements."""
     return "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in settings.items())

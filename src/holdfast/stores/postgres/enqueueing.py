@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.errors import StoreUnavailable
 from holdfast.sql.query import Script
 from holdfast.stores.postgres.connection import Database, Session
-from holdfast.task import Enqueued, NewTask, State, TaskId
+from holdfast.task import Enqueued, NewTask, State, TaskId, clamped_priority
 
 CLAIMS_MAX = 5  # of one key that disappears each time before its holder can be read
 
@@ -26,7 +26,7 @@ def params_of(task: NewTask, id: int | None) -> dict[str, Any]:
         "queue": task.queue,
         "partition": task.partition,
         "kind": task.kind,
-        "priority": task.priority,
+        "priority": clamped_priority(task.priority),
         "delay_s": task.delay_s,
         "due_at": task.due_at,
         "fairness_key": task.fairness_key,
@@ -47,7 +47,7 @@ def arrays_of(tasks: Sequence[NewTask], ids: Sequence[int | None]) -> dict[str, 
         "queues": [task.queue for task in tasks],
         "partitions": [task.partition for task in tasks],
         "kinds": [task.kind for task in tasks],
-        "priorities": [task.priority for task in tasks],
+        "priorities": [clamped_priority(task.priority) for task in tasks],
         "delays_s": [task.delay_s for task in tasks],
         "due_ats": [task.due_at for task in tasks],
         "fairness_keys": [task.fairness_key for task in tasks],

@@ -94,12 +94,12 @@ def failed(
         return StoreUnavailable(
             f"PostgreSQL at {where} refused us: grant this user the rights on Holdfast's tables"
         )
-    if isinstance(error, asyncpg.QueryCanceledError | asyncpg.LockNotAvailableError):
+    if isinstance(error, (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)):
         return StoreUnavailable(
             f"PostgreSQL at {where} took too long and the statement was stopped: "
             "look for long locks or a slow disk"
         )
-    if isinstance(error, asyncpg.InsufficientResourcesError | CONFLICTS):
+    if isinstance(error, (asyncpg.InsufficientResourcesError, *CONFLICTS)):
         return StoreUnavailable(
             f"PostgreSQL at {where} could not do it ({type(error).__name__}): try again later"
         )

@@ -12,7 +12,7 @@ from holdfast.ids import NodeId
 from holdfast.sql.query import Script
 from holdfast.store import Change, Changed, Grab, Transaction
 from holdfast.stores.postgres.changing import changed
-from holdfast.stores.postgres.connection import Database, Session
+from holdfast.stores.postgres.connection import PLANNER, Database, Session, local
 from holdfast.stores.postgres.enqueueing import (
     arrays_of,
     created,
@@ -77,16 +77,19 @@ class PostgresTasks:
             return Grab([])
         # Locks are taken in the order of ids, so that two waiting grabs never form a circle.
         in_order = sorted(triggers, key=lambda trigger: trigger.id)
-        statements = []
-        again = "_again" if repeat else ""
+        statements: list[tuple[str, dict[str, Any]]] = []
+        if repeat:  # waits for the first call, which may still be at work
+            statements.append(("hold", {"ids": [trigger.id for trigger in in_order]}))
         if free := [trigger for trigger in in_order if trigger.ordering_key is None]:
-            statements.append((f"grab{again}", _wanted(free, node, deadlines_s, repeat)))
+            statements.append(("grab", _wanted(free, node, deadlines_s, repeat)))
         if ordered := [trigger for trigger in in_order if trigger.ordering_key is not None]:
             params = _wanted(ordered, node, deadlines_s, repeat) | _fence(ordered, epochs)
             params["skip_errors_of"] = list(skip_errors_of)
-            statements.append((f"grab_ordered{again}", params))
+            params["queues"] = [trigger.queue for trigger in ordered]
+            params["partitions"] = [trigger.partition for trigger in ordered]
+            statements.append(("grab_ordered", params))
         rows = await self._run(statements)
-        tasks = [Grabbed._make(row) for row in rows]
+        tasks = [Grabbed._make(row) for row in rows if len(row) > 1]  # hold answers ids
         assert len(tasks) <= len(triggers), "INV-2: a grab changes one row for each trigger"
         if len(tasks) == len(triggers):
             return Grab(tasks)
@@ -173,12 +176,14 @@ class PostgresTransaction:
     async def settle(self, outcome: Outcome) -> bool:
         """As `settle` of the store, but a repeat answers False: it must not commit twice."""
         ((query, params),) = _settling([outcome])
+        # The engine's plans for one statement; the savepoint is for the day that is missing.
+        await self.connection.execute(f"SAVEPOINT holdfast_settle; {local(PLANNER)}")
         try:
-            async with self.connection.transaction():  # a savepoint, for the day that is missing
-                rows = await self._session.run(query, params)
+            rows = await self._session.run(query, params)
         except asyncpg.CheckViolationError as error:
             if not is_missing_day(error):
                 raise
+            await self.connection.execute("ROLLBACK TO SAVEPOINT holdfast_settle")
             await self._database.make_archive_days()
             rows = await self._session.run(query, params)
         return bool(rows)
@@ -190,7 +195,8 @@ def _wanted(
     return {
         "ids": [trigger.id for trigger in triggers],
         "versions": [trigger.version for trigger in triggers],
-        "deadlines_s": [deadlines_s.get(trigger.kind) for trigger in triggers],
+        "kinds": list(deadlines_s),
+        "deadlines_s": list(deadlines_s.values()),
         "node": node,
         "repeat": repeat,
     }

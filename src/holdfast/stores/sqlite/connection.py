@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError, StoreUnavailable
 
 Connect = Callable[..., sqlite3.Connection]
 
-BUSY_MS = 250  # one wait for the write lock; whoever waits longer asks again
+BUSY_MS = 5000  # how long a statement waits for a lock, before it fails
 SYNCHRONOUS = {"full": "FULL", "fast": "NORMAL"}
 
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
@@ -66,13 +66,15 @@ def _set_up(db: sqlite3.Connection, durability: str) -> None:
     pause = threading.Event()
     for tries_left in reversed(range(100)):
         try:
-            db.execute("PRAGMA journal_mode = WAL").fetchall()
+            ((mode,),) = db.execute("PRAGMA journal_mode = WAL").fetchall()
             break
         except sqlite3.OperationalError as error:
             # Changing the mode does not wait for locks as other statements do.
             if not is_busy(error) or not tries_left:
                 raise
             pause.wait(0.05)
+    if mode not in ("wal", "memory"):
+        raise sqlite3.OperationalError(f"the journal mode stays {mode}, but has to be WAL")
     db.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
     db.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
     db.execute("PRAGMA mmap_size = 0").fetchall()
@@ -100,6 +102,11 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 def is_io_failure(error: BaseException) -> bool:
     return isinstance(error, sqlite3.Error) and _primary(error) == "SQLITE_IOERR"
+
+
+def is_mistake(error: sqlite3.Error) -> bool:
+    """A wrong statement or a value that cannot be stored: ours or the caller's, not the file's."""
+    return isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError)
 
 
 def unavailable(error: sqlite3.Error, path: str) -> HoldfastError:

@@ -6,11 +6,13 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.sql.query import Script
+from holdfast.sql.query import Script, Style, rendered
 from holdfast.stores.sqlite.rows import micros, moment_or_none, span
 from holdfast.stores.sqlite.statements import query, run, run_many, run_script
 from holdfast.task import Enqueued, Key, NewTask, State, TaskId, clamped_priority
 
+_WAITING, _SUBMITTED = int(State.WAITING), int(State.SUBMITTED)
+_NAMES = rendered(query("enqueue"), Style.NAMED)[1]
 _FEW = 8  # from here on, giving the ids ourselves is faster than asking for each
 
 
@@ -52,7 +54,7 @@ def enqueue(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> list[
         db,
         "enqueue_many",
         [
-            (id, *_params(task, due_at, arrived, now).values())
+            (id, *_values(task, due_at, arrived, now))
             for id, (task, due_at) in enumerate(numbered, first)
         ],
     )
@@ -70,23 +72,28 @@ def _due_at(task: NewTask, now: int) -> int | None:
     return due_at if due_at > now else None
 
 
+def _values(task: NewTask, due_at: int | None, arrived: int, now: int) -> tuple[Any, ...]:
+    """In the order of the places in `enqueue_many`, the id apart."""
+    is_due = due_at is None
+    return (
+        task.queue,
+        task.partition,
+        task.kind,
+        _SUBMITTED if is_due else _WAITING,
+        clamped_priority(task.priority),
+        arrived if is_due else 0,
+        now,
+        due_at,
+        task.fairness_key,
+        task.weight,
+        task.ordering_key,
+        task.metadata,
+        task.payload,
+    )
+
+
 def _params(task: NewTask, due_at: int | None, arrived: int, now: int) -> dict[str, Any]:
-    """In the order of the places in `enqueue_many`."""
-    return {
-        "queue": task.queue,
-        "partition": task.partition,
-        "kind": task.kind,
-        "state": int(State.SUBMITTED if due_at is None else State.WAITING),
-        "priority": clamped_priority(task.priority),
-        "arrived": arrived if due_at is None else 0,
-        "now": now,
-        "due_at": due_at,
-        "fairness_key": task.fairness_key,
-        "weight": task.weight,
-        "ordering_key": task.ordering_key,
-        "metadata": task.metadata,
-        "payload": task.payload,
-    }
+    return dict(zip(_NAMES, _values(task, due_at, arrived, now), strict=True))
 
 
 def _key(key: Key) -> dict[str, Any]:

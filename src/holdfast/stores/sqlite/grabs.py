@@ -93,16 +93,8 @@ class Grabbing:
 def _grabbed(row: tuple[Any, ...], raised: int) -> Grabbed:
     """The columns stand in the order of the fields; two of them count this grab."""
     id, version, kind, payload, attempt, deliveries, *facts, enqueued_at, _, _ = row
-    return Grabbed(
-        id,
-        version + raised,
-        kind,
-        payload,
-        attempt,
-        deliveries + raised,
-        *facts,
-        moment(enqueued_at),
-    )
+    counted = (id, version + raised, kind, payload, attempt, deliveries + raised)
+    return Grabbed._make((*counted, *facts, moment(enqueued_at)))
 
 
 class Settling:

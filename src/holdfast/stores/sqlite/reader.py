@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.sqlite.connection import unavailable
+from holdfast.stores.sqlite.connection import is_mistake, unavailable
 from holdfast.stores.sqlite.operations import Operation, Work, answer, nothing
 from holdfast.stores.sqlite.rows import micros
 
@@ -62,10 +62,10 @@ class Reader:
         while (operation := self._queue.get()) is not None:
             try:
                 operation.result = self._read(operation.work)
-            except sqlite3.Error as error:
-                operation.error = unavailable(error, self._path)
             except Exception as error:
                 operation.error = error
+                if isinstance(error, sqlite3.Error) and not is_mistake(error):
+                    operation.error = unavailable(error, self._path)
             answer([operation])
         self._db.close()
         answer([self._farewell])

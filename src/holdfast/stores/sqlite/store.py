@@ -142,6 +142,11 @@ class SQLiteStore(TasksRole, BacklogsRole, LeasesRole, AgendaRole, SearchRole):
         found: dict[str, str] = await self._write(lambda db, now: connection.settings(db))
         return found
 
+    @property
+    def commits(self) -> int:
+        """How often the writer has committed; many operations share one."""
+        return self._writer.commits
+
     def data_version(self) -> int:
         """A number that changes when anybody has committed to the file: cheap enough to poll."""
         if self._doorbell is None:

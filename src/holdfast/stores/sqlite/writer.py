@@ -26,16 +26,27 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
-from holdfast.stores.sqlite.connection import BUSY_MS, is_busy, is_io_failure, unavailable
+from holdfast.stores.sqlite.connection import (
+    BUSY_MS,
+    is_busy,
+    is_io_failure,
+    is_mistake,
+    unavailable,
+)
 from holdfast.stores.sqlite.operations import Operation, Work, answer, nothing
 from holdfast.stores.sqlite.rows import micros
 
+# SQLite asks for a lock after 1, 2, 5, 10 ms and ever more rarely.  Others who commit all the time
+# leave short gaps, so the writer begins anew before the waits grow long.
+BEGIN_BUSY_MS = 8
+WATCH_S = 0.25  # how often those who lost their patience are looked for during a loan
 GATHERED_MAX = 1000  # operations in one commit
 REST_S = 0.002
 NEIGHBOUR_S = 5.0  # a foreign commit within this time means: others write too
@@ -86,8 +97,12 @@ class Writer:
     def start(self) -> None:
         """Connect and begin to work; raises what connecting raises."""
         self._db = self._connect()
-        self._guest = self._db if self._path == ":memory:" else self._connect()
-        self._seen_version = self._data_version()
+        try:
+            self._guest = self._db if self._path == ":memory:" else self._connect()
+            self._seen_version = self._data_version()
+        except BaseException:
+            self._db.close()
+            raise
         self._is_open = True
         self._thread.start()
 
@@ -191,7 +206,7 @@ class Writer:
         """Take the write lock, however long others hold it.  False: nobody waits any more."""
         while True:
             try:
-                db.execute("BEGIN IMMEDIATE")
+                _begin_immediate(db)
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise
@@ -223,11 +238,12 @@ class Writer:
         self._checkpoint_when_due()
 
     def _roll_back(self, db: sqlite3.Connection) -> None:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
+        with suppress(sqlite3.Error):  # what cannot be rolled back was rolled back by SQLite
+            if db.in_transaction:
+                db.execute("ROLLBACK")
 
     def _fail(self, operations: list[Operation], error: Exception) -> None:
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, sqlite3.Error) and not is_mistake(error):
             error = _with_cause(unavailable(error, self._path), error)
         for operation in operations:
             operation.error = error
@@ -239,7 +255,7 @@ class Writer:
             if not self._begin_loan(loan):
                 return
             answer(waiting)
-            while not loan.ended.wait(BUSY_MS / 1000):
+            while not loan.ended.wait(WATCH_S):
                 self._kept_waiting()
                 if loan.opening.loop.is_closed():
                     break  # the borrower can never come back
@@ -251,7 +267,7 @@ class Writer:
     def _begin_loan(self, loan: Loan) -> bool:
         while not loan.ended.is_set():
             try:
-                loan.connection.execute("BEGIN IMMEDIATE")
+                _begin_immediate(loan.connection)
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise
@@ -294,7 +310,10 @@ class Writer:
             self._pause.wait(remaining_s)
 
     def _data_version(self) -> int:
-        version: int = self._db.execute("PRAGMA data_version").fetchone()[0]
+        try:
+            version: int = self._db.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error:
+            return self._seen_version  # only a hint; the next statement reports the trouble
         return version
 
     def _checkpoint_when_due(self) -> None:
@@ -307,13 +326,11 @@ class Writer:
     def _checkpoint(self, mode: str) -> None:
         if self._path == ":memory:" or self._db.total_changes == self._checked_changes:
             return
-        try:
+        with suppress(sqlite3.Error):  # the WAL keeps everything; the next idle moment tries again
             # Without a wait: a reader in the middle of a long list is no reason to stop writing.
             self._db.execute("PRAGMA busy_timeout = 0").fetchall()
             self._db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-            self._db.execute(f"PRAGMA busy_timeout = {BUSY_MS}").fetchall()
-        except sqlite3.Error:
-            pass  # the WAL keeps everything; the next commit or idle moment tries again
+        self._db.execute(f"PRAGMA busy_timeout = {BUSY_MS}").fetchall()
         self._checked_changes = self._db.total_changes
         self._checked_bytes = self._wal_bytes()
 
@@ -335,6 +352,14 @@ _LOCKED = (
     "added beside it: give the connection as enqueue(..., within=connection) to add the task in "
     "that transaction, or commit first"
 )
+
+
+def _begin_immediate(db: sqlite3.Connection) -> None:
+    db.execute(f"PRAGMA busy_timeout = {BEGIN_BUSY_MS}").fetchall()
+    try:
+        db.execute("BEGIN IMMEDIATE")
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {BUSY_MS}").fetchall()
 
 
 def _with_cause(error: HoldfastError, cause: BaseException) -> HoldfastError:

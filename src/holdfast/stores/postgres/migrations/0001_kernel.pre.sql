@@ -156,6 +156,7 @@ CREATE TABLE {schema}.backlog (
     pass bigint NOT NULL,
     seq bigint NOT NULL,
     task bigint NOT NULL,
+    arrived bigint NOT NULL,
     version integer NOT NULL,
     weight real NOT NULL,
     fairness_key text COLLATE "C",

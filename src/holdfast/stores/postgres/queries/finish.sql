@@ -1,16 +1,26 @@
--- Finished rows leave for the archive in the statement that finishes them.
-WITH finished AS (
-    DELETE FROM {schema}.task AS t
-    USING unnest(
+-- Finished rows leave for the archive in the statement that finishes them.  LIMIT keeps the
+-- look-up by id out of the join, and the join by ctid has one order (see grab.sql).
+WITH chosen AS MATERIALIZED (
+    SELECT o.version, o.state, o.error, o.result, o.keep, t.place
+    FROM unnest(
         :ids::bigint[], :versions::integer[], :states::smallint[], :errors::text[],
         :results::bytea[], :keeps::boolean[]
     ) AS o (id, version, state, error, result, keep)
-    WHERE t.id = o.id AND t.version = o.version AND (:any_state::boolean OR t.state + 0 = 2)
+    CROSS JOIN LATERAL (
+        SELECT t.ctid AS place FROM {schema}.task AS t
+        WHERE t.id = o.id AND t.version = o.version
+            AND (:any_state::boolean OR t.state + 0 = 2)
+        LIMIT 1
+    ) AS t
+),
+finished AS (
+    DELETE FROM {schema}.task AS t USING chosen AS o
+    WHERE t.ctid = o.place AND t.version = o.version
     RETURNING
         t.id, t.enqueued_at, t.version + 1 AS version, t.attempts, t.deliveries, t.partition,
         t.priority, o.state, t.queue, t.kind, t.node, t.fairness_key, t.ordering_key,
-        CASE o.state WHEN 3 THEN o.error ELSE coalesce(o.error, t.error) END AS error, t.metadata,
-        t.payload, o.result, o.keep
+        CASE o.state WHEN 3 THEN o.error ELSE coalesce(o.error, t.error) END AS error,
+        t.metadata, t.payload, o.result, o.keep
 ),
 kept AS (
     INSERT INTO {schema}.archive (
@@ -18,14 +28,18 @@ kept AS (
         queue, kind, node, fairness_key, ordering_key, error, metadata, payload, result
     )
     SELECT
-        f.id, f.enqueued_at, m.now, f.version, f.attempts, f.deliveries, f.partition, f.priority,
-        f.state, f.queue, f.kind, f.node, f.fairness_key, f.ordering_key, f.error, f.metadata,
-        f.payload, f.result
-    FROM finished AS f CROSS JOIN (SELECT {schema}.now() AS now) AS m
+        f.id, f.enqueued_at, {schema}.now(), f.version, f.attempts, f.deliveries, f.partition,
+        f.priority, f.state, f.queue, f.kind, f.node, f.fairness_key, f.ordering_key, f.error,
+        f.metadata, f.payload, f.result
+    FROM finished AS f
     WHERE f.keep
 ),
 freed AS (
-    DELETE FROM {schema}.key AS k USING finished AS f
-    WHERE NOT f.keep AND k.task = f.id AND k.until IS NULL
+    DELETE FROM {schema}.key AS k
+    USING finished AS f CROSS JOIN LATERAL (
+        SELECT k.ctid AS place FROM {schema}.key AS k
+        WHERE k.task = f.id AND k.until IS NULL LIMIT 1
+    ) AS g
+    WHERE NOT f.keep AND k.ctid = g.place
 )
 SELECT id FROM finished

@@ -7,6 +7,7 @@ SELECT
             SELECT FROM {schema}.task AS s
             WHERE s.queue = t.queue AND s.ordering_key = t.ordering_key
                 AND s.ordering_key IS NOT NULL AND s.state = 2
+            OFFSET 0
         )
         OR EXISTS (
             SELECT FROM {schema}.task AS s
@@ -24,4 +25,7 @@ SELECT
     ),
     t.ordering_key
 FROM unnest(:ids::bigint[], :versions::integer[], :epochs::bigint[]) AS w (id, version, epoch)
-JOIN {schema}.task AS t ON t.id = w.id AND t.version = w.version AND t.state + 0 = 1
+CROSS JOIN LATERAL (
+    SELECT t.id, t.queue, t.partition, t.kind, t.ordering_key FROM {schema}.task AS t
+    WHERE t.id = w.id AND t.version = w.version AND t.state + 0 = 1 LIMIT 1
+) AS t

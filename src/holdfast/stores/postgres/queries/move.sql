@@ -1,17 +1,25 @@
 -- Attempts that go on: RETRIED to WAITING, REPEATED to SUBMITTED, PARKED to ERROR.
+WITH chosen AS MATERIALIZED (
+    SELECT o.*, t.place
+    FROM unnest(
+        :ids::bigint[], :versions::integer[], :states::smallint[], :errors::text[],
+        :delays_s::double precision[], :counts::integer[], :resets::boolean[]
+    ) AS o (id, version, state, error, delay_s, counts, resets)
+    CROSS JOIN LATERAL (
+        SELECT t.ctid AS place FROM {schema}.task AS t
+        WHERE t.id = o.id AND t.version = o.version AND t.state + 0 = 2
+        LIMIT 1
+    ) AS t
+)
 UPDATE {schema}.task AS t SET
     state = o.state,
     version = t.version + 1,
     attempts = CASE WHEN o.resets THEN 0 ELSE t.attempts + o.counts END,
     losses = 0,
     arrived = CASE WHEN o.state = 1 THEN pg_current_xact_id() END,
-    due_at = CASE WHEN o.state = 0 THEN m.now + o.delay_s * interval '1 second' END,
+    due_at = CASE WHEN o.state = 0 THEN {schema}.now() + o.delay_s * interval '1 second' END,
     deadline_at = NULL,
     error = o.error
-FROM (SELECT {schema}.now() AS now) AS m
-CROSS JOIN unnest(
-    :ids::bigint[], :versions::integer[], :states::smallint[], :errors::text[],
-    :delays_s::double precision[], :counts::integer[], :resets::boolean[]
-) AS o (id, version, state, error, delay_s, counts, resets)
-WHERE t.id = o.id AND t.version = o.version AND t.state + 0 = 2
+FROM chosen AS o
+WHERE t.ctid = o.place AND t.version = o.version
 RETURNING t.id

@@ -1,25 +1,29 @@
 -- Each part counts only under its partition's fence: the row locked FOR SHARE at the epoch, in
 -- this very statement.  Appends that are repeated after a lost reply find their levels taken.
+-- OFFSET 0 keeps the range scans out of the joins, which by ctid have one order (see grab.sql).
 WITH fence AS MATERIALIZED (
-    SELECT p.partition
+    SELECT f.partition
     FROM unnest(:partitions::smallint[], :epochs::bigint[]) AS f (partition, epoch)
-    JOIN {schema}.partition AS p
-        ON p.queue = :queue::text AND p.partition = f.partition AND p.epoch = f.epoch
-    FOR SHARE OF p
+    CROSS JOIN LATERAL (
+        SELECT FROM {schema}.partition AS p
+        WHERE p.queue = :queue::text AND p.partition = f.partition AND p.epoch = f.epoch
+        FOR SHARE
+    ) AS p
 ),
 appended AS (
     INSERT INTO {schema}.backlog (
-        queue, partition, priority, kind, pass, seq, task, version, weight, fairness_key,
-        ordering_key
+        queue, partition, priority, kind, pass, seq, task, arrived, version, weight,
+        fairness_key, ordering_key
     )
     SELECT :queue::text, e.*
     FROM unnest(
         :entry_partitions::smallint[], :entry_priorities::smallint[], :entry_kinds::text[],
         :entry_passes::bigint[], :entry_seqs::bigint[], :entry_tasks::bigint[],
-        :entry_versions::integer[], :entry_weights::real[], :entry_fairness_keys::text[],
-        :entry_ordering_keys::text[]
+        :entry_arriveds::bigint[], :entry_versions::integer[], :entry_weights::real[],
+        :entry_fairness_keys::text[], :entry_ordering_keys::text[]
     ) AS e (
-        partition, priority, kind, pass, seq, task, version, weight, fairness_key, ordering_key
+        partition, priority, kind, pass, seq, task, arrived, version, weight, fairness_key,
+        ordering_key
     )
     WHERE e.partition = ANY (ARRAY(SELECT f.partition FROM fence AS f))
     ON CONFLICT DO NOTHING
@@ -31,11 +35,15 @@ trimmed AS (
         :trim_from_passes::bigint[], :trim_from_seqs::bigint[],
         :trim_to_passes::bigint[], :trim_to_seqs::bigint[]
     ) AS r (partition, priority, kind, from_pass, from_seq, to_pass, to_seq)
-    WHERE r.partition = ANY (ARRAY(SELECT f.partition FROM fence AS f))
-        AND b.queue = :queue::text AND b.partition = r.partition
-        AND b.priority = r.priority AND b.kind = r.kind
-        AND (b.pass, b.seq) > (r.from_pass, r.from_seq)
-        AND (b.pass, b.seq) <= (r.to_pass, r.to_seq)
+    CROSS JOIN LATERAL (
+        SELECT b.ctid AS place FROM {schema}.backlog AS b
+        WHERE b.queue = :queue::text AND b.partition = r.partition
+            AND b.priority = r.priority AND b.kind = r.kind
+            AND (b.pass, b.seq) > (r.from_pass, r.from_seq)
+            AND (b.pass, b.seq) <= (r.to_pass, r.to_seq)
+        OFFSET 0
+    ) AS t
+    WHERE r.partition = ANY (ARRAY(SELECT f.partition FROM fence AS f)) AND b.ctid = t.place
 ),
 forgotten AS (
     DELETE FROM {schema}.mark AS m
@@ -43,10 +51,14 @@ forgotten AS (
         :old_partitions::smallint[], :old_priorities::smallint[], :old_kinds::text[],
         :old_froms::bigint[], :old_tos::bigint[]
     ) AS r (partition, priority, kind, from_number, to_number)
-    WHERE r.partition = ANY (ARRAY(SELECT f.partition FROM fence AS f))
-        AND m.queue = :queue::text AND m.partition = r.partition
-        AND m.priority = r.priority AND m.kind = r.kind
-        AND m.number >= r.from_number AND m.number < r.to_number
+    CROSS JOIN LATERAL (
+        SELECT m.ctid AS place FROM {schema}.mark AS m
+        WHERE m.queue = :queue::text AND m.partition = r.partition
+            AND m.priority = r.priority AND m.kind = r.kind
+            AND m.number >= r.from_number AND m.number < r.to_number
+        OFFSET 0
+    ) AS t
+    WHERE r.partition = ANY (ARRAY(SELECT f.partition FROM fence AS f)) AND m.ctid = t.place
 ),
 marked AS (
     INSERT INTO {schema}.mark (queue, partition, priority, kind, pass, seq, top_pass)

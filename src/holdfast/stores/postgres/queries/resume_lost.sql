@@ -1,18 +1,23 @@
 -- Asked by the ids of nodes, so that the partial index is walked at those nodes only.
 WITH lost AS MATERIALIZED (
-    SELECT t.id
+    SELECT t.place
     FROM unnest(:nodes::text[]) AS n (id)
-    JOIN {schema}.task AS t ON t.state = 2 AND t.node = n.id
+    CROSS JOIN LATERAL (
+        SELECT t.ctid AS place FROM {schema}.task AS t
+        WHERE t.state = 2 AND t.node = n.id
+        LIMIT :limit::integer
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS t
     WHERE NOT EXISTS (
         SELECT FROM {schema}.node AS l WHERE l.id = n.id AND l.until > {schema}.now()
     )
     LIMIT :limit::integer
-    FOR NO KEY UPDATE OF t SKIP LOCKED
 )
 UPDATE {schema}.task AS t SET
     state = CASE WHEN t.losses + 1 >= :deliveries_max::integer THEN 4 ELSE 1 END,
     version = t.version + 1,
     losses = t.losses + 1,
+    node = NULL,
     deadline_at = NULL,
     arrived = CASE
         WHEN t.losses + 1 >= :deliveries_max::integer THEN NULL ELSE pg_current_xact_id()
@@ -24,7 +29,7 @@ UPDATE {schema}.task AS t SET
         ELSE t.error
     END
 FROM lost AS l
-WHERE t.id = l.id
+WHERE t.ctid = l.place
 RETURNING
     t.id, t.version, t.queue, t.partition, t.kind, t.priority, t.fairness_key, t.weight,
     t.ordering_key, NULL::timestamptz, t.arrived

@@ -2,8 +2,12 @@
 SELECT o.id
 FROM unnest(:ids::bigint[], :versions::integer[], :states::smallint[], :keeps::boolean[])
     AS o (id, version, state, keep)
-LEFT JOIN {schema}.task AS t ON t.id = o.id
-LEFT JOIN {schema}.archive AS a ON a.id = o.id
-WHERE (t.version = o.version + 1 AND t.state + 0 = o.state AND t.node = :node::text)
+LEFT JOIN LATERAL (
+    SELECT t.id, t.version, t.state, t.node FROM {schema}.task AS t WHERE t.id = o.id LIMIT 1
+) AS t ON true
+LEFT JOIN LATERAL (
+    SELECT a.id, a.version, a.state, a.node FROM {schema}.archive AS a WHERE a.id = o.id LIMIT 1
+) AS a ON true
+WHERE (t.version = o.version + 1 AND t.state = o.state AND t.node = :node::text)
     OR (a.version = o.version + 1 AND a.state = o.state AND a.node = :node::text)
     OR (t.id IS NULL AND a.id IS NULL AND NOT o.keep)

@@ -13,15 +13,17 @@ ripe AS MATERIALIZED (
     ORDER BY t.due_at, t.id LIMIT :limit::integer
 ),
 chosen AS MATERIALIZED (
-    SELECT t.id, r.due_at
-    FROM ripe AS r JOIN {schema}.task AS t
-        ON t.id = r.id AND t.state + 0 = 0 AND t.due_at = r.due_at
-    FOR NO KEY UPDATE OF t SKIP LOCKED
+    SELECT r.due_at, t.place
+    FROM ripe AS r CROSS JOIN LATERAL (
+        SELECT t.ctid AS place FROM {schema}.task AS t
+        WHERE t.id = r.id AND t.state + 0 = 0 AND t.due_at = r.due_at
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS t
 ),
 submitted AS (
     UPDATE {schema}.task AS t
     SET state = 1, version = t.version + 1, arrived = pg_current_xact_id(), due_at = NULL
-    FROM chosen AS c WHERE t.id = c.id
+    FROM chosen AS c WHERE t.ctid = c.place
     RETURNING
         t.id, t.version, t.queue, t.partition, t.kind, t.priority, t.fairness_key, t.weight,
         t.ordering_key, NULL::timestamptz, t.arrived, c.due_at AS was_due_at

@@ -1,0 +1,70 @@
+"""A peer on the same server: pgqueuer, the fastest Python queue on PostgreSQL that we know.
+
+It gets what its own documentation recommends for throughput: the asyncpg driver, its drain mode,
+a large batch, its durable tables (logged, as ours are), its tuned autovacuum, and a handler that
+does nothing.  It keeps no archive but a log of its own; that is left as it is by default.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from holdfast.bench.bare import connected
+from holdfast.bench.ground import Place
+from holdfast.bench.load import PAYLOAD_BYTES
+from holdfast.clock import Clock
+from holdfast.errors import MissingExtra, StoreUnavailable
+from holdfast.sql.query import quoted
+
+PEERS = ("pgqueuer",)
+BATCH = 500
+BULK = 1_000
+KIND = "noop"
+
+
+async def drained_rate(place: Place, tasks: int, *, clock: Clock) -> float:
+    """Tasks a second of one pgqueuer worker in this process, from its start to an empty queue."""
+    try:
+        from pgqueuer.adapters.connections import connect_asyncpg
+        from pgqueuer.core.qm import QueueManager
+        from pgqueuer.domain.types import QueueExecutionMode
+        from pgqueuer.queries import Queries
+    except ImportError as error:
+        raise MissingExtra("bench", "--beside pgqueuer") from error
+    async with connected(place.url) as connection:
+        await connection.execute(f"CREATE SCHEMA {quoted(place.schema)}")
+    calls = 0
+    async with connect_asyncpg(_within(place)) as connection:
+        queries = Queries.from_asyncpg_connection(connection)
+        await queries.install()
+        await queries.optimize_autovacuum()
+        for first in range(0, tasks, BULK):
+            amount = min(BULK, tasks - first)
+            await queries.enqueue([KIND] * amount, [b"x" * PAYLOAD_BYTES] * amount, [0] * amount)
+        manager = QueueManager(queries)
+
+        @manager.entrypoint(KIND)
+        async def noop(_: Any) -> None:
+            nonlocal calls
+            calls += 1
+
+        started = clock.seconds()
+        await manager.run(
+            dequeue_timeout=timedelta(seconds=1),
+            batch_size=BATCH,
+            mode=QueueExecutionMode.drain,
+        )
+        took_s = clock.seconds() - started
+        left = await queries.queue_size()
+    if calls != tasks or left:
+        raise StoreUnavailable(f"pgqueuer handled {calls} of {tasks} tasks and left {left}")
+    return tasks / took_s
+
+
+def _within(place: Place) -> str:
+    """The address with our schema as search path: pgqueuer writes its names without one."""
+    parts = urlsplit(place.url)
+    extra = urlencode({"search_path": place.schema})
+    return parts._replace(query=f"{parts.query}&{extra}" if parts.query else extra).geturl()

@@ -1,0 +1,237 @@
+"""Waiting for commits that no hook tells us about.
+
+psycopg and sqlite3 say nothing when a transaction commits.  So the tasks' ids are held here, and
+a connection of our own is asked which of them are committed.  Asking by id is exact for rolled-
+back savepoints too, and a task that our connection sees can be grabbed by anyone.
+
+    added ──2 ms──▶ look ──not yet──▶ look again, doubling to 250 ms ──60 s──▶ forgotten
+
+Where the driver knows whether the transaction is still open (`Probe`), it is asked first, which
+costs no statement: the store is asked once, right after the end.  What is forgotten, or lost
+because the process dies, is found by arrivals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from enum import Enum, auto
+
+from holdfast.task import TaskId, Trigger
+from holdfast.telemetry.events import Events, StoreFailed, TriggersDropped
+
+FIRST_S, LAST_S = 0.002, 0.250  # the wait before a look
+PROBE_S = 0.002  # the wait between two questions to the driver, in the first second
+FORGET_S = 60.0
+GONE_S = 1.0  # the server may still be committing for a client that has vanished
+UNSENT_MAX = 100_000
+
+
+class Phase(Enum):
+    """What the driver says about the transaction."""
+
+    OPEN = auto()  # or a later one of the same connection
+    ENDED = auto()  # committed or rolled back, and the server has said so
+    GONE = auto()  # the connection is closed: nobody can say
+
+
+Probe = Callable[[], Phase]
+Visible = Callable[[Collection[TaskId]], Awaitable[Collection[TaskId]]]
+
+
+def has_ended() -> Phase:
+    """The probe for a transaction that is known to be over."""
+    return Phase.ENDED
+
+
+class Held:
+    """Triggers that wait for a commit.  Whoever takes them first sends them, nobody else."""
+
+    def __init__(self, triggers: Sequence[Trigger], probe: Probe | None, wait_s: float) -> None:
+        self.probe = probe
+        self.wait_s = wait_s
+        self.added_at = self.look_at = self.probe_at = 0.0
+        self.gone_at: float | None = None
+        self.seen_version: int | None = None
+        self._triggers = list(triggers)
+        self.size = len(self._triggers)
+        self._taking = threading.Lock()
+
+    @property
+    def ids(self) -> list[TaskId]:
+        return [trigger.id for trigger in self._triggers]
+
+    @property
+    def is_taken(self) -> bool:
+        return not self._triggers
+
+    def take(self) -> list[Trigger]:
+        """The triggers, once; nothing to everybody who asks later."""
+        with self._taking:
+            taken, self._triggers = self._triggers, []
+        return taken
+
+
+class Watch:
+    """Sends triggers once their tasks are visible.  `add` may be called from any thread."""
+
+    def __init__(
+        self,
+        visible: Visible,
+        publish: Callable[[Sequence[Trigger]], None],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        events: Events,
+        data_version: Callable[[], int] | None = None,
+        unsent_max: int = UNSENT_MAX,
+    ) -> None:
+        self._visible = visible
+        self._publish = publish
+        self._loop = loop
+        self._events = events
+        self._data_version = data_version
+        self._unsent_max = unsent_max
+        self._held: dict[Held, None] = {}  # in the order of their adding
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    def add(
+        self, triggers: Sequence[Trigger], *, probe: Probe | None = None, wait_s: float = FIRST_S
+    ) -> Held:
+        """Send these triggers when their tasks are committed; the first look is after `wait_s`."""
+        held = Held(triggers, probe, wait_s)
+        if probe is None:
+            # Added before the commit: until the file has changed, there is nothing to ask.
+            held.seen_version = self._version()
+        try:
+            if asyncio.get_running_loop() is self._loop:
+                self._add(held)
+                return held
+        except RuntimeError:
+            pass  # a thread without a loop: hand over
+        try:
+            self._loop.call_soon_threadsafe(self._add, held)
+        except RuntimeError:  # the loop is closed: arrivals find the tasks
+            held.take()
+        return held
+
+    async def close(self) -> None:
+        """Look one last time and send what is committed; forget the rest."""
+        if self._looking is not None:
+            await asyncio.wait({self._looking})
+        last = [held for held in self._held if not held.is_taken]
+        if last:
+            await self._look(last)
+        self._held.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # What follows runs on the loop.
+
+    def _add(self, held: Held) -> None:
+        now = self._loop.time()
+        if self._count + held.size > self._unsent_max:
+            self._events.emit(TriggersDropped(len(held.take())))
+            return
+        held.added_at = now
+        held.probe_at = now + held.wait_s
+        # With a probe the store is asked after the end, and otherwise only to be on the safe side.
+        held.look_at = now + (held.wait_s if held.probe is None else LAST_S)
+        self._held[held] = None
+        self._count += held.size
+        self._set_timer(held.probe_at if held.probe else held.look_at)
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for held in [held for held in self._held if held.is_taken]:
+            self._forget(held)
+        due = [held for held in self._held if self._is_due(held, now)]
+        if due and self._looking is None:
+            self._looking = self._loop.create_task(self._look(due))
+            self._looking.add_done_callback(self._looked)
+        if self._looking is None:
+            self._wait_on()
+
+    def _looked(self, looking: asyncio.Task[None]) -> None:
+        self._looking = None
+        self._wait_on()
+
+    def _wait_on(self) -> None:
+        if self._held:
+            self._set_timer(
+                min(
+                    min(held.look_at, held.probe_at) if held.probe else held.look_at
+                    for held in self._held
+                )
+            )
+
+    def _is_due(self, held: Held, now: float) -> bool:
+        """Whether to ask the store about it now."""
+        if held.probe is not None and held.probe_at <= now:
+            age_s = now - held.added_at
+            held.probe_at = now + max(PROBE_S, min(age_s / 50, LAST_S))
+            phase = held.probe()
+            if phase is Phase.ENDED:
+                return True
+            if phase is Phase.GONE and held.gone_at is None:
+                held.gone_at = now
+                held.wait_s = FIRST_S
+                return True
+        return held.look_at <= now
+
+    async def _look(self, due: list[Held]) -> None:
+        """Ask about all of them in one statement."""
+        # Asked before the statement: what had ended by then is decided by its answer.
+        ended = [held for held in due if held.probe is not None and held.probe() is Phase.ENDED]
+        version = self._version()
+        asked = [held for held in due if version is None or held.seen_version != version]
+        try:
+            ids = [id for held in asked for id in held.ids]
+            found = frozenset(await self._visible(ids)) if ids else frozenset()
+        except Exception as error:
+            self._events.emit(StoreFailed("visible", str(error)))
+            ended, asked, found = [], [], frozenset()
+        for held in asked:
+            held.seen_version = version
+            if not found.isdisjoint(held.ids):
+                self._send([trigger for trigger in held.take() if trigger.id in found])
+        now = self._loop.time()
+        for held in due:
+            if held.is_taken or held in ended or self._is_hopeless(held, now):
+                self._forget(held)
+            else:
+                held.wait_s = min(held.wait_s * 2, LAST_S)
+                held.look_at = now + held.wait_s
+
+    def _send(self, triggers: list[Trigger]) -> None:
+        if triggers:
+            self._publish(triggers)
+
+    def _is_hopeless(self, held: Held, now: float) -> bool:
+        if held.gone_at is not None and now - held.gone_at > GONE_S:
+            return True
+        return now - held.added_at > FORGET_S
+
+    def _version(self) -> int | None:
+        """The file's version: while it stands still, nothing was committed."""
+        try:
+            return None if self._data_version is None else self._data_version()
+        except Exception:
+            return None  # then every look asks
+
+    def _forget(self, held: Held) -> None:
+        held.take()
+        if held in self._held:
+            del self._held[held]
+            self._count -= held.size

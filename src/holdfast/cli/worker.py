@@ -1,0 +1,115 @@
+"""`holdfast worker`: a node, or several in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from holdfast.app import Holdfast
+from holdfast.cli.find import AppArgument, find_app
+from holdfast.cli.fleet import supervise
+from holdfast.cli.problems import INTERRUPTED, has_colour
+from holdfast.errors import ConfigurationError
+from holdfast.telemetry.logs import LOGGER, HumanFormatter, JsonFormatter, log_events
+
+
+def worker(
+    app: AppArgument,
+    queue: Annotated[
+        list[str] | None, typer.Option(help="Serve this queue; may be repeated. Else: all.")
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, max=256, help="How many nodes.")] = 1,
+    verbose: Annotated[
+        bool | None,
+        typer.Option("--verbose/--quiet", help="A line for each task; on at a terminal."),
+    ] = None,
+    until_stdin_ends: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Run tasks until SIGTERM or Ctrl-C; running attempts finish.  A second signal ends at once.
+
+    Safe to kill at any moment: what it was running goes on elsewhere when its lease has ended.
+    """
+    log_to_stderr(verbose)
+    found = find_app(app)
+    queues = _queues(found, queue)
+    if processes > 1:
+        command = [sys.executable, "-m", "holdfast.cli", "worker", app, "--until-stdin-ends"]
+        for name in queues:
+            command += ["--queue", name]
+        command += ["--verbose"] if LOGGER.isEnabledFor(logging.DEBUG) else ["--quiet"]
+        raise typer.Exit(asyncio.run(supervise(found, command, processes)))
+    asyncio.run(_serve(found, queues, until_stdin_ends=until_stdin_ends))
+
+
+def log_to_stderr(verbose: bool | None) -> None:
+    """Lines for a person on a terminal, JSON otherwise."""
+    is_terminal = sys.stderr.isatty()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        HumanFormatter(colour=has_colour(sys.stderr)) if is_terminal else JsonFormatter()
+    )
+    LOGGER.addHandler(handler)
+    LOGGER.propagate = False
+    says_all = is_terminal if verbose is None else verbose
+    LOGGER.setLevel(logging.DEBUG if says_all else logging.INFO)
+
+
+def _queues(app: Holdfast, named: Sequence[str] | None) -> list[str]:
+    """Those named, else those of the configuration, else all of the app."""
+    queues = list(dict.fromkeys(named or app.config.queues or app.registry.queues))
+    if not queues:
+        raise ConfigurationError("this app has no tasks yet: there is nothing to serve")
+    return [app.registry.require_queue(name) for name in queues]
+
+
+async def _serve(app: Holdfast, queues: Sequence[str], *, until_stdin_ends: bool) -> None:
+    stop = asyncio.Event()
+    _on_signals(stop.set)
+    if until_stdin_ends:
+        _watch_stdin(stop.set)
+    forget = log_events(app.events)
+    try:
+        async with app, app.node(queues):
+            await stop.wait()
+            LOGGER.info("stopping: running attempts may finish; a second signal ends at once")
+    finally:
+        forget()
+
+
+def _on_signals(first: Callable[[], None]) -> None:
+    asked = False
+
+    def hear() -> None:
+        nonlocal asked
+        if asked:
+            # Nothing is lost by this: the store is the truth, and the lease ends by itself.
+            os._exit(INTERRUPTED)
+        asked = True
+        first()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, hear)
+
+
+def _watch_stdin(ended: Callable[[], None]) -> None:
+    """The supervisor holds the other end: when it dies, however it dies, we stop too."""
+    loop = asyncio.get_running_loop()
+    descriptor = sys.stdin.fileno()
+
+    def look() -> None:
+        with suppress(OSError):
+            if os.read(descriptor, 1024):
+                return
+        loop.remove_reader(descriptor)
+        ended()
+
+    loop.add_reader(descriptor, look)

@@ -1,0 +1,124 @@
+"""Logs: a listener of the event stream that writes to stdlib `logging`, and two small formatters.
+
+The library itself installs no handler but a NullHandler: where lines go is the program's choice.
+Fields travel as `extra=`, so any structured handler finds them.  No event carries a payload, so
+no log line does.  What a user's handler raises is a WARNING: it is the user's domain.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.telemetry.events import (
+    AttemptFailed,
+    BugFound,
+    Events,
+    GrabLost,
+    NodeStarted,
+    NodeStopped,
+    PartitionLost,
+    PartitionTaken,
+    SettleRefused,
+    StoreFailed,
+    TaskEnqueued,
+    TaskGrabbed,
+    TaskResumed,
+    TaskSettled,
+    TriggerRefused,
+    TriggersDropped,
+)
+
+LOGGER = logging.getLogger("holdfast")
+LOGGER.addHandler(logging.NullHandler())
+
+LEVELS: dict[type[object], tuple[int, str]] = {
+    TaskEnqueued: (logging.DEBUG, "task {task} enqueued: {kind} on {queue}"),
+    TaskGrabbed: (logging.DEBUG, "task {task} grabbed: {kind}"),
+    GrabLost: (logging.DEBUG, "task {task} went to somebody else"),
+    TaskSettled: (logging.DEBUG, "task {task} {event}: {kind} ran {ran_s:.3f} s"),
+    SettleRefused: (logging.WARNING, "task {task} has moved on from version {version}"),
+    AttemptFailed: (logging.WARNING, "task {task} failed: {kind}, attempt {attempt}: {last_line}"),
+    TaskResumed: (logging.WARNING, "task {task} is submitted again: its node is gone"),
+    TriggersDropped: (logging.WARNING, "{count} triggers dropped; arrivals will find their tasks"),
+    TriggerRefused: (logging.WARNING, "a trigger could not be read and was skipped: {reason}"),
+    PartitionTaken: (logging.DEBUG, "partition {partition} of {queue} taken at epoch {epoch}"),
+    PartitionLost: (logging.DEBUG, "partition {partition} of {queue} given up"),
+    BugFound: (logging.ERROR, "a mistake of Holdfast was repaired, please report it: {what}"),
+    StoreFailed: (logging.WARNING, "the store failed at {verb} and will be asked again: {error}"),
+    NodeStarted: (logging.INFO, "node {node} serves {queues}"),
+    NodeStopped: (logging.INFO, "node {node} stopped"),
+}  # fmt: skip
+
+_RENAMED = {"event": "outcome"}
+_COLOURS = {logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31"}
+_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def log_events(events: Events, logger: logging.Logger = LOGGER) -> Callable[[], None]:
+    """Log what happens from now on; call the answer to stop."""
+
+    def hear(event: object) -> None:
+        known = LEVELS.get(type(event))
+        if known is None or not logger.isEnabledFor(known[0]):
+            return
+        level, text = known
+        values = _values(event)
+        logger.log(level, text.format(**values), extra=_fields(event, values))
+
+    return events.listen(hear)
+
+
+class HumanFormatter(logging.Formatter):
+    """One line for a person at a terminal: time, level when it matters, text."""
+
+    def __init__(self, *, colour: bool) -> None:
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        line = f"{at} {record.levelname.lower():<7} {record.getMessage()}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        code = _COLOURS.get(record.levelno)
+        return f"\x1b[{code}m{line}\x1b[0m" if self._colour and code else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line, for machines: at, level, logger, text, and the extra fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "text": record.getMessage(),
+        }
+        line.update((name, value) for name, value in vars(record).items() if name not in _PLAIN)
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def _values(event: object) -> dict[str, Any]:
+    found: dict[str, Any] = {one.name: getattr(event, one.name) for one in fields(event)}  # type: ignore[arg-type]
+    if isinstance(event, AttemptFailed):
+        found["last_line"] = (event.error.strip().splitlines() or ["no message"])[-1]
+    if isinstance(event, NodeStarted):
+        found["queues"] = ", ".join(event.queues)
+    return found
+
+
+def _fields(event: object, values: dict[str, Any]) -> dict[str, Any]:
+    def named() -> Iterator[tuple[str, Any]]:
+        yield "happened", type(event).__name__
+        for name, value in values.items():
+            if name != "last_line":
+                yield _RENAMED.get(name, name), value
+
+    return dict(named())

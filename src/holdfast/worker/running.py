@@ -1,0 +1,123 @@
+"""One run of a handler: what was asked of it meanwhile, and where its code runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from holdfast.handler import Handler
+from holdfast.outcomes import Later
+from holdfast.task import Grabbed, TaskId
+from holdfast.worker.verdict import TimeLimitExceeded
+
+T = TypeVar("T")
+
+
+class Run:
+    """One call of a handler, for one task or for a batch of them."""
+
+    __slots__ = (
+        "attempt",
+        "is_abandoned",
+        "is_over",
+        "is_recorded",
+        "is_stopped",
+        "started",
+        "taken_back",
+        "tasks",
+    )
+
+    attempt: asyncio.Task[None]
+    started: float
+
+    def __init__(self, tasks: list[Grabbed]) -> None:
+        self.tasks = tasks
+        self.taken_back: set[TaskId] = set()  # the store has moved them on
+        self.is_stopped = False  # the node ends
+        self.is_over = False  # the handler has returned
+        self.is_recorded = False  # its outcome is known to the settler already
+        self.is_abandoned = False
+
+    def version_of(self, id: TaskId) -> int:
+        return next(task.version for task in self.tasks if task.id == id)
+
+    def take_back(self, id: TaskId) -> None:
+        """Nobody wants the task's outcome any more; stop when that holds for all of them."""
+        if self.is_over or self.is_recorded or id in self.taken_back:
+            return
+        self.taken_back.add(id)
+        if len(self.taken_back) == len(self.tasks):
+            self.attempt.cancel()
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        self.attempt.cancel()
+
+
+async def limited(handler: Handler, work: Awaitable[T]) -> T:
+    """The answer of `work`, or TimeLimitExceeded; a TimeoutError of its own passes."""
+    try:
+        async with asyncio.timeout(handler.time_limit_s) as limit:
+            return await work
+    except TimeoutError:
+        if limit.expired():
+            raise TimeLimitExceeded(
+                f"ran longer than its time limit of {handler.time_limit_s:g} s"
+            ) from None
+        raise
+
+
+async def ended_later(work: Any) -> Any:
+    """The result of `work`; when that is a Later, or `work` is one, what is reported to it."""
+    result = work if isinstance(work, Later) else await work
+    if not isinstance(result, Later):
+        return result
+    loop = asyncio.get_running_loop()
+    reported = asyncio.Event()
+
+    def tell() -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(reported.set)
+
+    try:
+        result.listen(tell)
+        await reported.wait()
+        return result.take()
+    finally:
+        result.close()
+
+
+def in_thread(
+    threads: Executor, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> asyncio.Future[Any]:
+    """Call the function in a thread, with the context of the caller.
+
+    What it raises is raised by the future as it is, also what asyncio would not let through.
+    """
+    context = contextvars.copy_context()
+    loop = asyncio.get_running_loop()
+    called = loop.run_in_executor(threads, _called, context, function, args, kwargs)
+    return asyncio.ensure_future(_answered(called))
+
+
+def _called(
+    context: contextvars.Context,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[Any, BaseException | None]:
+    try:
+        return context.run(function, *args, **kwargs), None
+    except BaseException as error:
+        return None, error
+
+
+async def _answered(called: asyncio.Future[tuple[Any, BaseException | None]]) -> Any:
+    result, error = await called
+    if error is not None:
+        raise error
+    return result

@@ -1,0 +1,326 @@
+"""The writer thread: many callers a commit, and one caller's trouble is nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from holdfast.clock import SystemClock
+from holdfast.errors import StoreUnavailable, TransactionRefused
+from holdfast.sql.query import Style, load, rendered
+from holdfast.stores.sqlite import SQLiteStore, same_file
+from holdfast.stores.sqlite.statements import run_script
+from holdfast.task import Event, Outcome, State
+from holdfast.testing.contracts.builders import (
+    NODE,
+    a_task,
+    enqueued,
+    eventually,
+    grab,
+    grabbed,
+    look,
+    settle,
+    trigger_of,
+    waiting_triggers,
+)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
+    store = SQLiteStore(tmp_path / "app.db", clock=SystemClock(), rng=Random(0), patience_s=0.5)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def caller(store: SQLiteStore) -> Iterator[sqlite3.Connection]:
+    """A connection that belongs to the user of the library."""
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as db:
+        yield db
+
+
+def size(path: str) -> int:
+    return os.stat(path).st_size
+
+
+async def test_one_callers_error_does_not_fail_another_of_the_same_commit(
+    store: SQLiteStore,
+) -> None:
+    wrong = a_task(payload=object())
+
+    answers = await asyncio.gather(
+        *(store.enqueue([a_task(), wrong] if number == 7 else [a_task()]) for number in range(20)),
+        return_exceptions=True,
+    )
+
+    failed = [number for number, answer in enumerate(answers) if isinstance(answer, Exception)]
+    assert failed == [7]
+    assert len(await waiting_triggers(store)) == 19
+
+
+async def test_callers_on_many_loops_share_the_writer(store: SQLiteStore) -> None:
+    async def work() -> None:
+        for _ in range(20):
+            await store.enqueue([a_task()])
+
+    threads = [threading.Thread(target=lambda: asyncio.run(work())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    await work()
+
+    async def all_ended() -> bool:
+        return not any(thread.is_alive() for thread in threads)
+
+    await eventually(all_ended)
+    assert len(await waiting_triggers(store)) == 100
+
+
+async def test_concurrent_callers_share_commits(store: SQLiteStore) -> None:
+    before = store.commits
+
+    await asyncio.gather(*(store.enqueue([a_task()]) for _ in range(200)))
+
+    assert store.commits - before < 20
+
+
+async def test_a_cancelled_caller_does_no_harm(store: SQLiteStore) -> None:
+    call = asyncio.ensure_future(store.enqueue([a_task()]))
+    await asyncio.sleep(0)
+    call.cancel()
+
+    assert (await enqueued(store))[0] > 0
+
+
+async def test_closing_finishes_what_was_accepted(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "app.db", clock=SystemClock(), rng=Random(0))
+    await store.open()
+    calls = [asyncio.ensure_future(store.enqueue([a_task()])) for _ in range(50)]
+    await asyncio.sleep(0)
+
+    await store.close()
+    await store.close()
+
+    assert all(answer.created for (answer,) in await asyncio.gather(*calls))
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await store.enqueue([a_task()])
+
+
+async def test_a_caller_that_waits_for_its_own_lock_is_told_what_to_do(
+    store: SQLiteStore, caller: sqlite3.Connection
+) -> None:
+    caller.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(StoreUnavailable, match="within=connection"):
+        await store.enqueue([a_task()])
+
+    caller.execute("ROLLBACK")
+    assert len(await enqueued(store)) == 1
+    assert len(await waiting_triggers(store)) == 1
+
+
+async def test_grabs_and_settles_wait_for_a_callers_transaction(
+    store: SQLiteStore, caller: sqlite3.Connection
+) -> None:
+    (task,) = await grabbed(store)
+    (id,) = await enqueued(store)
+    trigger = await trigger_of(store, id)
+    caller.execute("BEGIN IMMEDIATE")
+
+    calls = [
+        asyncio.ensure_future(settle(store, task, Event.SUCCEEDED)),
+        asyncio.ensure_future(grab(store, [trigger])),
+    ]
+    done, _ = await asyncio.wait(calls, timeout=0.8)  # longer than the patience of an enqueue
+    assert not done
+    caller.execute("COMMIT")
+
+    settled, tasks = await asyncio.gather(*calls)
+    assert settled and len(tasks) == 1
+
+
+async def test_a_handler_that_enqueues_beside_its_transaction_is_told_so(
+    store: SQLiteStore,
+) -> None:
+    (task,) = await grabbed(store)
+
+    async with store.transaction(task, node=NODE) as transaction:
+        with pytest.raises(StoreUnavailable, match="within=connection"):
+            await store.enqueue([a_task()])
+        (answer,) = run_script(transaction.connection, store.enqueueing([a_task()]))
+        assert await transaction.settle(Outcome(task.id, task.version, Event.SUCCEEDED))
+
+    assert [one.id for one in await waiting_triggers(store)] == [answer.id]
+    assert (await look(store, task.id)).state is State.DONE
+
+
+async def test_a_handlers_writes_roll_back_with_the_settle(
+    store: SQLiteStore, caller: sqlite3.Connection
+) -> None:
+    caller.execute("CREATE TABLE effect (number INTEGER)")
+    (task,) = await grabbed(store)
+
+    async def attempt(number: int) -> None:
+        async with store.transaction(task, node=NODE) as transaction:
+            transaction.connection.execute("INSERT INTO effect VALUES (?)", (number,))
+            await transaction.settle(Outcome(task.id, task.version, Event.SUCCEEDED))
+            if number == 1:
+                raise ValueError
+
+    with pytest.raises(ValueError):
+        await attempt(1)
+    await attempt(2)
+
+    assert caller.execute("SELECT number FROM effect").fetchall() == [(2,)]
+    assert (await look(store, task.id)).state is State.DONE
+
+
+async def test_a_handler_cannot_end_the_transaction_itself(store: SQLiteStore) -> None:
+    (task,) = await grabbed(store)
+
+    with pytest.raises(TransactionRefused, match="ended the transaction"):
+        async with store.transaction(task, node=NODE) as transaction:
+            transaction.connection.execute("ROLLBACK")
+
+    assert await settle(store, task, Event.SUCCEEDED)
+
+
+async def test_a_cancelled_handler_gives_the_file_back(store: SQLiteStore) -> None:
+    (task,) = await grabbed(store)
+
+    async def handler() -> None:
+        async with store.transaction(task, node=NODE):
+            await asyncio.Event().wait()
+
+    calls = [asyncio.ensure_future(handler()) for _ in range(3)]
+    await asyncio.wait(calls, timeout=0.1)
+    for call in reversed(calls):
+        call.cancel()
+    await asyncio.wait(calls)
+
+    assert await settle(store, task, Event.SUCCEEDED)
+
+
+async def test_a_task_in_the_callers_own_transaction_commits_or_vanishes_with_it(
+    store: SQLiteStore, caller: sqlite3.Connection
+) -> None:
+    caller.execute("BEGIN")
+    run_script(caller, store.enqueueing([a_task()]))
+    assert await waiting_triggers(store) == []
+    caller.execute("ROLLBACK")
+    caller.execute("BEGIN")
+    (answer,) = run_script(caller, store.enqueueing([a_task()]))
+    caller.execute("COMMIT")
+
+    assert [one.id for one in await waiting_triggers(store)] == [answer.id]
+
+
+async def test_another_connection_gets_its_turn_while_the_writer_is_busy(
+    store: SQLiteStore,
+) -> None:
+    is_over = threading.Event()
+
+    def commit_often() -> int:
+        with closing(sqlite3.connect(store.path, timeout=30, isolation_level=None)) as db:
+            for _ in range(40):
+                db.execute("BEGIN IMMEDIATE")
+                run_script(db, store.enqueueing([a_task()]))
+                db.execute("COMMIT")
+        is_over.set()
+        return 40
+
+    other = asyncio.ensure_future(asyncio.to_thread(commit_often))
+    async with asyncio.timeout(20):
+        while not is_over.is_set():
+            await asyncio.gather(*(store.enqueue([a_task()] * 20) for _ in range(20)))
+
+    assert await other == 40
+
+
+async def test_the_doorbell_rings_for_every_commit_of_others_and_of_ours(
+    store: SQLiteStore, caller: sqlite3.Connection
+) -> None:
+    quiet = store.data_version()
+    assert store.data_version() == quiet
+
+    await store.enqueue([a_task()])
+    ours = store.data_version()
+    run_script(caller, store.enqueueing([a_task()]))
+
+    assert len({quiet, ours, store.data_version()}) == 3
+
+
+async def test_the_same_file_is_recognised_by_any_name(
+    store: SQLiteStore, caller: sqlite3.Connection, tmp_path: Path
+) -> None:
+    os.symlink(store.path, tmp_path / "alias.db")
+
+    with closing(sqlite3.connect(tmp_path / "alias.db")) as alias:
+        assert store.same_file(caller) and store.same_file(alias)
+    for other in (":memory:", tmp_path / "other.db"):
+        with closing(sqlite3.connect(other)) as db:
+            assert not store.same_file(db) and not same_file(db, store.path)
+
+
+async def test_the_wal_is_emptied_when_nothing_is_written(store: SQLiteStore) -> None:
+    await store.enqueue([a_task(payload=b"x" * 1000) for _ in range(1000)])
+    assert size(f"{store.path}-wal") > 1_000_000
+
+    async def is_empty() -> bool:
+        return size(f"{store.path}-wal") == 0
+
+    assert await eventually(is_empty)
+
+
+async def test_the_wal_stays_bounded_while_much_is_written(store: SQLiteStore) -> None:
+    for _ in range(30):
+        await store.enqueue([a_task(payload=b"x" * 1000) for _ in range(2000)])
+
+    assert size(store.path) > 50_000_000
+    assert size(f"{store.path}-wal") < 40_000_000
+
+
+HOT = ["grab_look", "grab", "settle_look", "remove", "archive_plain", "arrivals_same"]
+HOT += [
+    "arrivals_later",
+    "levels",
+    "trim",
+    "sibling_runs",
+    "elder_waits",
+    "due",
+    "lost",
+    "triggers",
+]
+HOT += [
+    "running_of_node",
+    "next_column",
+    "last_level",
+    "find_errors",
+    "old",
+    "key_find",
+    "next_due",
+]
+
+
+@pytest.mark.parametrize("name", HOT)
+async def test_a_hot_statement_walks_no_table_and_sorts_nothing(
+    store: SQLiteStore, caller: sqlite3.Connection, name: str
+) -> None:
+    query = load("holdfast.stores.sqlite", name)
+    params: dict[str, Any] = dict.fromkeys(rendered(query, Style.NAMED)[1], 1)
+
+    plan = [row[3] for row in caller.execute(f"EXPLAIN QUERY PLAN {query.text}", params)]
+
+    assert plan
+    assert not [step for step in plan if step.startswith("SCAN ") and "VIRTUAL" not in step]
+    sorts = [step for step in plan if "TEMP B-TREE" in step]
+    assert not sorts or name == "grab_look"  # a batch by id: what it reads is bounded by its ids
