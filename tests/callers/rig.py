@@ -14,17 +14,20 @@ import asyncpg
 import psycopg
 
 from callers.ways import Way
+from conditions import until
 from holdfast.callers import Kit, Watch, postgres_kit, sqlite_kit, wrap
+from holdfast.callers.watch import has_ended
 from holdfast.client import trigger_of
 from holdfast.clock import SystemClock
 from holdfast.store import Store
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite.store import SQLiteStore
-from holdfast.task import TaskId, Trigger
+from holdfast.task import Task, TaskId, Trigger
 from holdfast.telemetry.events import Events
-from holdfast.testing.build import a_new_task
+from holdfast.testing.build import a_new_task, a_trigger
 
 WAIT_S = 10.0
+NOBODY = -1  # the id of no task
 
 
 class Sent:
@@ -74,7 +77,7 @@ class Rig:
         self.events = Events()
         self.looks: list[list[TaskId]] = []  # what the store was asked to make sure
         self.watch = Watch(
-            self._visible,
+            self._get,
             sent.publish,
             loop=asyncio.get_running_loop(),
             events=self.events,
@@ -82,9 +85,10 @@ class Rig:
         )
         self.kit: Kit
 
-    async def _visible(self, ids: Collection[TaskId]) -> Collection[TaskId]:
-        self.looks.append(list(ids))
-        return await self.store.get(list(ids))
+    async def _get(self, ids: Sequence[TaskId]) -> dict[TaskId, Task]:
+        if asked := [id for id in ids if id != NOBODY]:
+            self.looks.append(asked)
+        return await self.store.get(ids)
 
     async def enqueue(self, way: Way, count: int = 1, **fields: Any) -> list[TaskId]:
         """Add tasks in the way's open transaction, as `enqueue(within=…)` does."""
@@ -106,11 +110,10 @@ class Rig:
         return enqueued
 
     async def time_passes(self) -> None:
-        """Whatever was on its way has arrived: the store has answered, the watch has looked."""
-        await self.store.counts()
-        last = asyncio.Event()
-        asyncio.get_running_loop().call_later(0.02, last.set)
-        await last.wait()
+        """Whatever was on its way has arrived: the watch has looked three times since."""
+        for _ in range(3):
+            nobody = self.watch.add([a_trigger(NOBODY)], probe=has_ended)
+            await until(lambda nobody=nobody: nobody.is_taken)
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import asyncpg
+import django
 import psycopg
 from django.conf import settings
 from django.db import connections, transaction
@@ -23,6 +24,7 @@ from sqlalchemy.orm import Session
 
 if not settings.configured:
     settings.configure(USE_TZ=True, DATABASES={})
+    django.setup()
 
 
 class Way:

@@ -6,7 +6,6 @@ there already.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from typing import Any
 
@@ -27,8 +26,6 @@ def wrap(connection: object, *, kit: Kit) -> Caller:
     """
     if isinstance(connection, str):
         return _django(connection, kit)
-    if isinstance(connection, sqlite3.Connection):
-        return SQLiteCaller(connection, kit=kit)
     for module in (cls.__module__.split(".")[0] for cls in type(connection).__mro__):
         if module in _WRAPPERS:
             return _WRAPPERS[module](connection, kit)
@@ -37,6 +34,12 @@ def wrap(connection: object, *, kit: Kit) -> Caller:
         "give a connection of asyncpg, psycopg or sqlite3, a Session or Connection of "
         "SQLAlchemy, or the name of a database of Django's"
     )
+
+
+def _sqlite3(connection: Any, kit: Kit) -> Caller:
+    if not hasattr(connection, "in_transaction"):
+        raise _not_a_connection(connection, "cursor.connection")
+    return SQLiteCaller(connection, kit=kit)
 
 
 def _asyncpg(connection: Any, kit: Kit) -> Caller:
@@ -86,6 +89,7 @@ def _django(connection: Any, kit: Kit) -> Caller:
 
 
 _WRAPPERS: dict[str, Callable[[Any, Kit], Caller]] = {
+    "sqlite3": _sqlite3,
     "asyncpg": _asyncpg,
     "psycopg": _psycopg,
     "sqlalchemy": _sqlalchemy,

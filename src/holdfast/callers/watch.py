@@ -9,16 +9,19 @@ back savepoints too, and a task that our connection sees can be grabbed by anyon
 Where the driver knows whether the transaction is still open (`Probe`), it is asked first, which
 costs no statement: the store is asked once, right after the end.  What is forgotten, or lost
 because the process dies, is found by arrivals.
+
+SQLite gives the id of a rolled-back task to the next one.  So whoever holds an id last is right,
+and a task that is not what its trigger says is somebody else's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum, auto
 
-from holdfast.task import TaskId, Trigger
+from holdfast.task import Task, TaskId, Trigger
 from holdfast.telemetry.events import Events, StoreFailed, TriggersDropped
 
 FIRST_S, LAST_S = 0.002, 0.250  # the wait before a look
@@ -37,7 +40,7 @@ class Phase(Enum):
 
 
 Probe = Callable[[], Phase]
-Visible = Callable[[Collection[TaskId]], Awaitable[Collection[TaskId]]]
+Get = Callable[[Sequence[TaskId]], Awaitable[Mapping[TaskId, Task]]]
 
 
 def has_ended() -> Phase:
@@ -54,23 +57,32 @@ class Held:
         self.added_at = self.look_at = self.probe_at = 0.0
         self.gone_at: float | None = None
         self.seen_version: int | None = None
-        self._triggers = list(triggers)
-        self.size = len(self._triggers)
+        self._triggers = {trigger.id: trigger for trigger in triggers}
+        self.all_ids = tuple(self._triggers)
         self._taking = threading.Lock()
 
     @property
     def ids(self) -> list[TaskId]:
-        return [trigger.id for trigger in self._triggers]
+        return list(self._triggers)
 
     @property
     def is_taken(self) -> bool:
         return not self._triggers
 
     def take(self) -> list[Trigger]:
-        """The triggers, once; nothing to everybody who asks later."""
+        """The triggers, once; nothing for everybody who asks later."""
         with self._taking:
-            taken, self._triggers = self._triggers, []
-        return taken
+            taken, self._triggers = self._triggers, {}
+        return list(taken.values())
+
+    def drop(self, id: TaskId) -> None:
+        """The task of this id was rolled back: its id belongs to a younger one."""
+        with self._taking:
+            self._triggers.pop(id, None)
+
+    def are_kept(self, found: Mapping[TaskId, Task]) -> bool:
+        """Whether any of the tasks is among those found: then the transaction has committed."""
+        return any(_is_of(trigger, found) for trigger in list(self._triggers.values()))
 
 
 class Watch:
@@ -78,7 +90,7 @@ class Watch:
 
     def __init__(
         self,
-        visible: Visible,
+        get: Get,
         publish: Callable[[Sequence[Trigger]], None],
         *,
         loop: asyncio.AbstractEventLoop,
@@ -86,13 +98,14 @@ class Watch:
         data_version: Callable[[], int] | None = None,
         unsent_max: int = UNSENT_MAX,
     ) -> None:
-        self._visible = visible
+        self._get = get
         self._publish = publish
         self._loop = loop
         self._events = events
         self._data_version = data_version
         self._unsent_max = unsent_max
         self._held: dict[Held, None] = {}  # in the order of their adding
+        self._holders: dict[TaskId, Held] = {}
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -133,7 +146,7 @@ class Watch:
 
     def _add(self, held: Held) -> None:
         now = self._loop.time()
-        if self._count + held.size > self._unsent_max:
+        if self._count + len(held.all_ids) > self._unsent_max:
             self._events.emit(TriggersDropped(len(held.take())))
             return
         held.added_at = now
@@ -141,7 +154,11 @@ class Watch:
         # With a probe the store is asked after the end, and otherwise only to be on the safe side.
         held.look_at = now + (held.wait_s if held.probe is None else LAST_S)
         self._held[held] = None
-        self._count += held.size
+        self._count += len(held.all_ids)
+        for id in held.ids:
+            if id in self._holders:
+                self._holders[id].drop(id)
+            self._holders[id] = held
         self._set_timer(held.probe_at if held.probe else held.look_at)
 
     def _set_timer(self, at: float) -> None:
@@ -198,14 +215,14 @@ class Watch:
         asked = [held for held in due if version is None or held.seen_version != version]
         try:
             ids = [id for held in asked for id in held.ids]
-            found = frozenset(await self._visible(ids)) if ids else frozenset()
+            found = await self._get(ids) if ids else {}
         except Exception as error:
-            self._events.emit(StoreFailed("visible", str(error)))
-            ended, asked, found = [], [], frozenset()
+            self._events.emit(StoreFailed("get", str(error)))
+            ended, asked, found = [], [], {}
         for held in asked:
             held.seen_version = version
-            if not found.isdisjoint(held.ids):
-                self._send([trigger for trigger in held.take() if trigger.id in found])
+            if held.are_kept(found):
+                self._publish([trigger for trigger in held.take() if _is_of(trigger, found)])
         now = self._loop.time()
         for held in due:
             if held.is_taken or held in ended or self._is_hopeless(held, now):
@@ -213,10 +230,6 @@ class Watch:
             else:
                 held.wait_s = min(held.wait_s * 2, LAST_S)
                 held.look_at = now + held.wait_s
-
-    def _send(self, triggers: list[Trigger]) -> None:
-        if triggers:
-            self._publish(triggers)
 
     def _is_hopeless(self, held: Held, now: float) -> bool:
         if held.gone_at is not None and now - held.gone_at > GONE_S:
@@ -231,7 +244,19 @@ class Watch:
             return None  # then every look asks
 
     def _forget(self, held: Held) -> None:
-        held.take()
         if held in self._held:
             del self._held[held]
-            self._count -= held.size
+            self._count -= len(held.all_ids)
+            for id in held.all_ids:
+                if self._holders.get(id) is held:
+                    del self._holders[id]
+        held.take()
+
+
+def _is_of(trigger: Trigger, found: Mapping[TaskId, Task]) -> bool:
+    task = found.get(trigger.id)
+    return task is not None and (task.kind, task.queue, task.partition) == (
+        trigger.kind,
+        trigger.queue,
+        trigger.partition,
+    )

@@ -13,7 +13,7 @@ from pathlib import Path
 import holdfast
 
 LEASE = "2s"
-SLOTS = 8
+SLOTS = 16
 STOP_S = 10.0
 
 
@@ -48,7 +48,8 @@ class NodeProcess:
 
     async def kill(self) -> int:
         """kill -9: nothing in the child gets a chance to tidy up."""
-        os.kill(self._process.pid, signal.SIGKILL)
+        if self.is_alive:
+            os.kill(self._process.pid, signal.SIGKILL)
         return await self._gone()
 
     async def stop(self) -> int:

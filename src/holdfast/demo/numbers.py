@@ -33,7 +33,8 @@ class Numbers:
     express: int  # orders that waited for the first node, and should go first
     overtaken: int  # standard ones charged before the last express one
     receipts: int
-    latest_s: float  # the most that a delayed task came after its time
+    half_within_s: float  # how long after its time half of the delayed tasks had started
+    latest_s: float  # the most: those came due while no node was alive
     too_early: int
 
     @property
@@ -67,17 +68,12 @@ async def read_numbers(store: Search, db: sqlite3.Connection) -> Numbers:
     done = Counter(_order(task) for task in tasks if task.state is State.DONE)
     charges = Counter(number for (number,) in db.execute("SELECT number FROM charge"))
     express, overtaken = _seen_order(db)
-    receipts, latest_ms, too_early = db.execute(
-        "SELECT count(*), coalesce(max(sent_ms - placed_ms), 0), "
-        "       coalesce(sum(sent_ms - placed_ms < :delay_ms), 0) "
-        "FROM receipt JOIN purchase USING (number)",
-        {"delay_ms": RECEIPT_DELAY_S * 1000},
-    ).fetchone()
+    late_s = _lateness_s(db)
     return Numbers(
         orders=len(orders),
         tasks=len(tasks),
         done=sum(done.values()),
-        states={state.name: count for state, count in (await _counts(tasks)).items()},
+        states={state.name: sum(task.state is state for task in tasks) for state in State},
         retried=sum(task.attempts for task in tasks),
         recovered=sum(
             task.state is State.DONE and task.deliveries > task.attempts + 1 for task in tasks
@@ -90,15 +86,11 @@ async def read_numbers(store: Search, db: sqlite3.Connection) -> Numbers:
         not_charged_once=sum(charges[number] != 1 for number in orders),
         express=express,
         overtaken=overtaken,
-        receipts=receipts,
-        latest_s=max(0.0, latest_ms / 1000 - RECEIPT_DELAY_S) if receipts else 0.0,
-        too_early=too_early,
+        receipts=len(late_s),
+        half_within_s=late_s[len(late_s) // 2] if late_s else 0.0,
+        latest_s=late_s[-1] if late_s else 0.0,
+        too_early=sum(late < 0 for late in late_s),
     )
-
-
-async def _counts(tasks: list[Task]) -> dict[State, int]:
-    counted = Counter(task.state for task in tasks)
-    return {state: counted[state] for state in State}
 
 
 def _seen_order(db: sqlite3.Connection) -> tuple[int, int]:
@@ -110,6 +102,12 @@ def _seen_order(db: sqlite3.Connection) -> tuple[int, int]:
     standard = [place for priority, place in places if priority == STANDARD]
     last = max(express, default=0)
     return len(express), sum(place < last for place in standard)
+
+
+def _lateness_s(db: sqlite3.Connection) -> list[float]:
+    """How long after its time each delayed task started, the smallest first."""
+    rows = db.execute("SELECT sent_ms - placed_ms FROM receipt JOIN purchase USING (number)")
+    return sorted(ms / 1000 - RECEIPT_DELAY_S for (ms,) in rows)
 
 
 def _order(task: Task) -> int:

@@ -153,7 +153,9 @@ class TriggerTable:
         if item is not None:
             column = self._rows[item.trigger.priority].columns[item.trigger.kind]
             column.remove(item)
-            if self._by_arrival:
+            if not column.size:
+                column.number = UNLISTED  # when it fills again it takes a new turn
+            elif self._by_arrival:
                 self._list(column)  # the next head may have arrived before this one
         return item
 

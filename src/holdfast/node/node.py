@@ -87,6 +87,7 @@ class Node:
         self._workers: dict[str, Worker] = {}
         self._wakers: dict[str, Keeper] = {}
         self._strangers: dict[TaskId, int] = {}  # PROCESSING as ours, but not running here
+        self._moved_on: dict[TaskId, int] = {}  # running here, but no longer ours
         self._unhandled_since: dict[TaskId, float] = {}
         self._compared_at = self._orphans_at = clock.seconds()
         self._view: View | None = None
@@ -382,10 +383,14 @@ class Node:
         for queue in self.queues:
             held |= self._workers[queue].held
             booked |= self._dispatchers[queue].booked
-        strangers, moved_on = await self._store.give_back(self.id, held)
-        for worker in self._workers.values():
-            for id in moved_on:
-                worker.take_back(id, held[id])
+        strangers, gone = await self._store.give_back(self.id, held)
+        # Twice in a row, because an attempt that is being settled has moved on as well.
+        moved_on = {id: held[id] for id in gone}
+        for id, version in moved_on.items():
+            if self._moved_on.get(id) == version:
+                for worker in self._workers.values():
+                    worker.take_back(id, version)
+        self._moved_on = moved_on
         unknown = {row.id: row.version for row in strangers if row.id not in booked}
         twice = {id: v for id, v in unknown.items() if self._strangers.get(id) == v}
         self._strangers = unknown

@@ -23,7 +23,6 @@ class Run:
     __slots__ = (
         "attempt",
         "is_abandoned",
-        "is_over",
         "is_recorded",
         "is_stopped",
         "started",
@@ -38,16 +37,15 @@ class Run:
         self.tasks = tasks
         self.taken_back: set[TaskId] = set()  # the store has moved them on
         self.is_stopped = False  # the node ends
-        self.is_over = False  # the handler has returned
         self.is_recorded = False  # its outcome is known to the settler already
-        self.is_abandoned = False
+        self.is_abandoned = False  # it runs on, but nobody waits for it
 
     def version_of(self, id: TaskId) -> int:
         return next(task.version for task in self.tasks if task.id == id)
 
     def take_back(self, id: TaskId) -> None:
         """Nobody wants the task's outcome any more; stop when that holds for all of them."""
-        if self.is_over or self.is_recorded or id in self.taken_back:
+        if self.is_recorded or id in self.taken_back:
             return
         self.taken_back.add(id)
         if len(self.taken_back) == len(self.tasks):
@@ -83,25 +81,36 @@ async def ended_later(work: Any) -> Any:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(reported.set)
 
+    result.listen(tell)
     try:
-        result.listen(tell)
         await reported.wait()
         return result.take()
     finally:
         result.close()
 
 
+Called = tuple[Any, BaseException | None]
+
+
 def in_thread(
     threads: Executor, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> asyncio.Future[Any]:
-    """Call the function in a thread, with the context of the caller.
-
-    What it raises is raised by the future as it is, also what asyncio would not let through.
-    """
+) -> asyncio.Future[Called]:
+    """Call the function in a thread, with the context of the caller; see `answered`."""
     context = contextvars.copy_context()
     loop = asyncio.get_running_loop()
-    called = loop.run_in_executor(threads, _called, context, function, args, kwargs)
-    return asyncio.ensure_future(_answered(called))
+    return loop.run_in_executor(threads, _called, context, function, args, kwargs)
+
+
+async def answered(called: Awaitable[Called]) -> Any:
+    """What the function in the thread returned or raised.
+
+    Its exception comes as a value, because a future cannot carry every one of them: some would
+    stop the loop, and one would never arrive.
+    """
+    result, error = await called
+    if error is not None:
+        raise error
+    return result
 
 
 def _called(
@@ -109,15 +118,8 @@ def _called(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-) -> tuple[Any, BaseException | None]:
+) -> Called:
     try:
         return context.run(function, *args, **kwargs), None
     except BaseException as error:
         return None, error
-
-
-async def _answered(called: asyncio.Future[tuple[Any, BaseException | None]]) -> Any:
-    result, error = await called
-    if error is not None:
-        raise error
-    return result

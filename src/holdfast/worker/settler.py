@@ -60,7 +60,7 @@ class Settler:
         return len(self._waiting) + (self._flight is not None)
 
     def tell(self, ended: Ended, *, accepted: bool) -> None:
-        """Say what was recorded elsewhere, in the handler's own transaction, or was refused there."""
+        """Say what the handler's own transaction recorded, or that it was refused there."""
         self._tell([ended], [accepted])
 
     async def flushed(self) -> None:

@@ -44,7 +44,7 @@ class AskedGone(msgspec.Struct, tag=True, array_like=True, gc=False):
 
 
 class Raised(msgspec.Struct, tag=True, array_like=True, gc=False):
-    """An exception, as text; `types` are the places of its class and of its bases, nearest first."""
+    """An exception, as text; `types` says where its class and its bases are, nearest first."""
 
     types: list[tuple[str, str]]
     message: str

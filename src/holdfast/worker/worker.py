@@ -28,7 +28,7 @@ from holdfast.telemetry.events import AttemptFailed, BugFound, Events
 from holdfast.worker import verdict
 from holdfast.worker.context import enter
 from holdfast.worker.processes import ProcessPool
-from holdfast.worker.running import Run, ended_later, in_thread, limited
+from holdfast.worker.running import Run, answered, ended_later, in_thread, limited
 from holdfast.worker.settler import Ended, Settler
 from holdfast.worker.verdict import HandlerCancelled, TimeLimitExceeded
 
@@ -112,7 +112,7 @@ class Worker:
             if late:
                 _, deaf = await asyncio.wait(late, timeout=STOP_S)
                 for attempt in deaf:
-                    self._abandon(runs[attempt])
+                    self._abandon(runs[attempt], verdict.handed_back)
         await self._settler.flushed()
 
     # ── one attempt ───────────────────────────────────────────────────────────────────────
@@ -169,7 +169,7 @@ class Worker:
     ) -> Outcome | None:
         thread = in_thread(self._threads, handler.function, args, kwargs)
         try:
-            result = await limited(handler, ended_later(asyncio.shield(thread)))
+            result = await limited(handler, ended_later(answered(asyncio.shield(thread))))
             return verdict.of_result(task, handler, result)
         except TimeLimitExceeded as error:
             if thread.done():
@@ -266,10 +266,9 @@ class Worker:
 
     def _end(self, run: Run, task: Grabbed, outcome: Outcome | None) -> None:
         """Record the outcome; without one there is nothing to record, and the slot is free."""
-        if self._runs.get(task.id) is not run:
-            return  # settled in its own transaction, or abandoned
+        if run.is_abandoned or self._runs.get(task.id) is not run:
+            return  # handed back without it, or settled in its own transaction
         if outcome is not None and not run.is_recorded:
-            run.is_over = len(run.tasks) == 1
             self._settler.add(Ended(task, outcome, self._ran_s(run)))
         else:
             del self._runs[task.id]
@@ -282,20 +281,19 @@ class Worker:
         self._finished(freed)
         self._again(batch)
 
-    def _abandon(self, run: Run) -> None:
-        """The handler goes on although it was cancelled: hand its tasks back without it."""
+    def _abandon(self, run: Run, verdict_of: Callable[[Grabbed], Outcome]) -> None:
+        """Let go of the run's tasks without it: the handler is deaf, or we made a mistake."""
         for task in run.tasks:
-            if not run.is_recorded:
-                self._settler.add(Ended(task, verdict.handed_back(task), self._ran_s(run)))
-        run.is_recorded = run.is_abandoned = True
+            self._end(run, task, None if task.id in run.taken_back else verdict_of(task))
+        run.is_abandoned = True
 
     def _make_sure(self, run: Run) -> None:
-        """An attempt that broke, by a mistake of ours, must not keep its tasks and slots."""
-        error = None if run.attempt.cancelled() else run.attempt.exception()
-        if error is None and not run.attempt.cancelled():
-            return
-        self._events.emit(BugFound(f"an attempt broke: {error!r}"))
-        self._abandon(run)
+        """Whatever ended the attempt, its tasks and slots do not stay behind."""
+        if run.attempt.cancelled():  # before its first step
+            self._abandon(run, verdict.handed_back)
+        elif (error := run.attempt.exception()) is not None:
+            self._events.emit(BugFound(f"an attempt broke: {error!r}"))
+            self._abandon(run, lambda task: verdict.postponed(task, error))
 
     def _ran_s(self, run: Run) -> float:
         return self._clock.seconds() - run.started

@@ -24,6 +24,7 @@ from holdfast.sql.query import Query, Style, load, quoted, rendered
 from holdfast.stores.postgres.failures import (
     CONFLICTS,
     DRIVER_ERRORS,
+    LOST,
     failed,
     is_missing_day,
     not_connected,
@@ -281,16 +282,21 @@ class Database:
         try:
             yield connection
             is_sound = True
-        except asyncpg.PostgresError:
-            is_sound = True  # the server said no and stands ready for the next statement
+        except asyncpg.PostgresError as error:
+            # Having said no, the server stands ready for the next statement.
+            is_sound = not isinstance(error, LOST)
             raise
         except Exception:
             is_sound = pool is self._plain  # a handler's own error; the reset below decides
             raise
         finally:
-            if is_sound and pool is self._plain:
-                is_sound = await _is_reset(connection)
-            pool.give(connection, is_sound=is_sound)
+            try:
+                if is_sound and pool is self._plain:
+                    is_sound, is_reset = False, await _is_reset(connection)
+                    is_sound = is_reset
+            finally:
+                # Also when the reset was cancelled: a connection that nobody gives back is lost.
+                pool.give(connection, is_sound=is_sound)
 
     def _pool(self, settings: dict[str, str], kind: type[Any]) -> Pool:
         async def connect() -> Any:

@@ -31,7 +31,7 @@ _SCHEMA = (
     asyncpg.UndefinedObjectError,
 )
 
-_LOST = (
+LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -40,6 +40,7 @@ _LOST = (
     OSError,
     TimeoutError,
 )
+"""The connection is gone, or will be in a moment."""
 
 
 def place(url: str) -> str:
@@ -103,7 +104,7 @@ def failed(
         return StoreUnavailable(
             f"PostgreSQL at {where} could not do it ({type(error).__name__}): try again later"
         )
-    if isinstance(error, _LOST) or _is_closed(error):
+    if isinstance(error, LOST) or _is_closed(error):
         if may_have_happened:
             return OutcomeUnknown(
                 f"the connection to PostgreSQL at {where} broke during a commit: "
