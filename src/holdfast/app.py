@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from holdfast.bus import Bus
+from holdfast.callers import wrap
 from holdfast.client import Client, trigger_of
 from holdfast.clock import Clock, SystemClock
 from holdfast.config import Config, load_config
@@ -32,7 +33,6 @@ from holdfast.handler import Handler, Mode, Registry
 from holdfast.node.compose import Runtime, make_node, make_store, open_runtime
 from holdfast.node.node import Node
 from holdfast.node.settings import NodeSettings
-from holdfast.node.within import wrap_caller
 from holdfast.payload import Arguments, Codec
 from holdfast.policy import NO_RETRY, RetryPolicy, Seconds, seconds
 from holdfast.portal import Portal
@@ -337,7 +337,7 @@ class Holdfast:
 
     async def enqueue_within(self, connection: Any, tasks: list[NewTask]) -> list[Enqueued]:
         runtime = await self._runtime()
-        caller = wrap_caller(connection, runtime, self.config.address)
+        caller = wrap(connection, kit=runtime.kit)
         if not caller.is_async:
             enqueued = caller.run_sync(runtime.store.enqueueing(tasks))
         else:
@@ -346,7 +346,7 @@ class Holdfast:
 
     def enqueue_within_sync(self, connection: Any, tasks: list[NewTask]) -> list[Enqueued]:
         runtime = self._any_runtime()
-        caller = wrap_caller(connection, runtime, self.config.address)
+        caller = wrap(connection, kit=runtime.kit)
         if caller.is_async:
             raise ConfigurationError("this connection is async: await enqueue() instead")
         return _sent(caller, tasks, caller.run_sync(runtime.store.enqueueing(tasks)))

@@ -123,9 +123,7 @@ async def rig_on_postgres(url: str) -> AsyncIterator[Rig]:
     await store.open()
     rig = Rig(store, Sent(url, "postgres"), url)
     ours = await asyncpg.connect(url)
-    rig.kit = await postgres_kit(
-        ours, schema="holdfast", publish=rig.sent.publish, watch=rig.watch
-    )
+    rig.kit = await postgres_kit(ours, schema="holdfast", publish=rig.sent.publish, watch=rig.watch)
     await ours.close()
     yield rig
     await rig.watch.close()

@@ -100,9 +100,7 @@ async def test_n_tasks_of_one_transaction_give_exactly_n_triggers(rig: Rig, way:
 
 
 @pytest.mark.req("TASK-11")
-async def test_every_task_is_visible_to_others_when_its_trigger_is_sent(
-    rig: Rig, way: Way
-) -> None:
+async def test_every_task_is_visible_to_others_when_its_trigger_is_sent(rig: Rig, way: Way) -> None:
     for round in range(1, 6):
         await way.begin()
         await rig.enqueue(way, 2)

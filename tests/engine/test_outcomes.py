@@ -82,7 +82,7 @@ async def test_retries_wait_twice_as_long_each_time_and_end_in_error(app):
     for wait, expected in zip(waits, [0.1, 0.2, 0.3], strict=True):  # the third is capped
         assert expected - 0.01 <= wait < expected + 1.0
     task = await handle.task()
-    assert (task.state, task.attempts, len(started)) == (State.ERROR, 3, 4)
+    assert (task.state, task.attempts, len(started)) == (State.ERROR, 4, 4)
     assert "attempt 4" in task.error
 
 

@@ -109,6 +109,7 @@ class Watch:
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def add(
         self, triggers: Sequence[Trigger], *, probe: Probe | None = None, wait_s: float = FIRST_S
@@ -131,13 +132,15 @@ class Watch:
         return held
 
     async def close(self) -> None:
-        """Look one last time and send what is committed; forget the rest."""
+        """Look one last time and send what is committed; forget the rest.  Safe to repeat."""
+        self._is_closed = True
         if self._looking is not None:
             await asyncio.wait({self._looking})
         last = [held for held in self._held if not held.is_taken]
         if last:
             await self._look(last)
-        self._held.clear()
+        for held in list(self._held):
+            self._forget(held)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -146,6 +149,9 @@ class Watch:
 
     def _add(self, held: Held) -> None:
         now = self._loop.time()
+        if self._is_closed:
+            held.take()
+            return
         if self._count + len(held.all_ids) > self._unsent_max:
             self._events.emit(TriggersDropped(len(held.take())))
             return
@@ -203,8 +209,7 @@ class Watch:
                 return True
             if phase is Phase.GONE and held.gone_at is None:
                 held.gone_at = now
-                held.wait_s = FIRST_S
-                return True
+                held.wait_s, held.look_at = FIRST_S, now
         return held.look_at <= now
 
     async def _look(self, due: list[Held]) -> None:

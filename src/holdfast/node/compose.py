@@ -9,6 +9,7 @@ from random import Random
 from urllib.parse import urlsplit
 
 from holdfast.bus import Bus
+from holdfast.callers import Kit, Watch, postgres_kit, sqlite_kit
 from holdfast.client import Client
 from holdfast.clock import Clock
 from holdfast.coordinator import Coordinator
@@ -87,11 +88,13 @@ class Runtime:
     store: Store
     bus: Bus
     client: Client
+    kit: Kit
     loop: asyncio.AbstractEventLoop
     owns_store: bool = True
 
     async def close(self) -> None:
         await self.client.close()
+        await self.kit.watch.close()
         await self.bus.close()
         if self.owns_store:
             await self.store.close()
@@ -114,8 +117,37 @@ async def open_runtime(
         raise
     if wrap_bus is not None:
         bus = wrap_bus(bus)
+    try:
+        kit = await _make_kit(address, store, bus, events)
+    except BaseException:
+        await bus.close()
+        await store.close()
+        raise
     client = Client(store, bus, events=events)
-    return Runtime(store, bus, client, asyncio.get_running_loop(), owns_store)
+    return Runtime(store, bus, client, kit, asyncio.get_running_loop(), owns_store)
+
+
+async def _make_kit(address: Address, store: Store, bus: Bus, events: Events) -> Kit:
+    """What the callers' own transactions need to send their triggers after the commit."""
+    is_sqlite = urlsplit(address.url).scheme == "sqlite"
+    watch = Watch(
+        store.get,
+        bus.publish,
+        loop=asyncio.get_running_loop(),
+        events=events,
+        data_version=store.data_version if is_sqlite else None,  # type: ignore[attr-defined]
+    )
+    if is_sqlite:
+        return sqlite_kit(sqlite_path(address.url), publish=bus.publish, watch=watch)
+    from holdfast.stores.postgres.direct import connector
+
+    connection = await connector(address.url, name="holdfast")()
+    try:
+        return await postgres_kit(
+            connection, schema=address.schema, publish=bus.publish, watch=watch
+        )
+    finally:
+        await connection.close()
 
 
 async def _make_bus(address: Address, store: Store, events: Events) -> Bus:

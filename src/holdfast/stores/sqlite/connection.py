@@ -104,6 +104,10 @@ def is_io_failure(error: BaseException) -> bool:
     return isinstance(error, sqlite3.Error) and _primary(error) == "SQLITE_IOERR"
 
 
+def is_damage(error: sqlite3.Error) -> bool:
+    return _primary(error) in ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+
+
 def is_mistake(error: sqlite3.Error) -> bool:
     """A wrong statement or a value that cannot be stored: ours or the caller's, not the file's."""
     return isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from holdfast.ids import NodeId
 from holdfast.store import Member
-from holdfast.stores.sqlite.connection import Connect, make_file, unavailable
+from holdfast.stores.sqlite.connection import Connect, is_damage, is_mistake, make_file, unavailable
 from holdfast.stores.sqlite.rows import span
 from holdfast.stores.sqlite.statements import as_list, run
 
@@ -102,8 +102,10 @@ class LeaseFile:
         """Run the work; make the file anew, once, when it cannot be read."""
         try:
             return work(self._ready(now))
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError) and os.path.exists(self._path):
+        except sqlite3.Error as error:
+            if is_mistake(error):
+                raise
+            if not is_damage(error) and os.path.exists(self._path):
                 raise unavailable(error, self._path) from error
             _log.warning("%s cannot be read and is made anew: %s", self._path, error)
         try:

@@ -66,6 +66,7 @@ class SQLiteStore(TasksRole, BacklogsRole, LeasesRole, AgendaRole, SearchRole):
         self._patience_s = patience_s
         self._partitions = 0
         self._doorbell: sqlite3.Connection | None = None
+        self._threads: tuple[Reader | Writer, ...] = ()
 
     @property
     def path(self) -> str:
@@ -92,6 +93,8 @@ class SQLiteStore(TasksRole, BacklogsRole, LeasesRole, AgendaRole, SearchRole):
         )
         self._lease_thread = Reader("leases", leases_path, connect=_no_database, clock=self._clock)
         self._writer.start()
+        # The writer ends last: whatever the others answer may still lead to a write.
+        self._threads = (self._search, self._engine, self._lease_thread, self._writer)
         try:
             await self._prepare()
         except BaseException:
@@ -99,38 +102,55 @@ class SQLiteStore(TasksRole, BacklogsRole, LeasesRole, AgendaRole, SearchRole):
             raise
 
     async def _prepare(self) -> None:
-        version = await self._writer.run(
-            lambda db, now: migrate.database_version(db), patience_s=self._patience_s
-        )
-        if version == 0:
-            await self.migrate()
-        await self._writer.run(lambda db, now: migrate.check(db), patience_s=self._patience_s)
-        rows = await self._writer.run(lambda db, now: run(db, "meta", name="partitions"))
-        self._partitions = rows[0][0]
-        self._lease_thread.start()
-        await self.members()  # makes the lease file: its birth is the store's
         if not self._is_memory:
             self._engine.start()
             self._search.start()
             self._doorbell = self._connect()
+        if await self._read(lambda db, now: migrate.database_version(db)) == 0:
+            await self.migrate()
+        await self._read(lambda db, now: migrate.check(db))
+        if self._doorbell is not None:
+            self._check_writable(self._doorbell)
+        ((self._partitions,),) = await self._read(
+            lambda db, now: run(db, "meta", name="partitions")
+        )
+        self._lease_thread.start()
+        await self.members()  # makes the lease file: its birth is the store's
+
+    def _check_writable(self, db: sqlite3.Connection) -> None:
+        """Raise when the file cannot be written to at all; somebody's lock is no reason."""
+        db.execute("PRAGMA busy_timeout = 0").fetchall()
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            run(db, "touch")
+        except sqlite3.Error as error:
+            if not connection.is_busy(error):
+                raise connection.unavailable(error, self._path) from error
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            db.execute(f"PRAGMA busy_timeout = {connection.BUSY_MS}").fetchall()
 
     async def close(self) -> None:
         """Finish what was accepted, then let go of every connection and thread.  Safe to repeat."""
-        for thread in (self._search, self._engine, self._lease_thread, self._writer):
+        for thread in self._threads:
             await thread.stop()
-        self._lease_file.close()
+        if self._threads:
+            self._lease_file.close()
         if self._doorbell is not None:
             self._doorbell.close()
             self._doorbell = None
 
     async def migrate(self) -> int:
         """Bring the tables to this code's version; safe to run twice and at the same time."""
-        version: int = await self._writer.run(lambda db, now: migrate.migrate(db))
+        version: int = await self._writer.run(
+            lambda db, now: migrate.migrate(db), patience_s=self._patience_s
+        )
         return version
 
     async def schema_status(self) -> tuple[int, int]:
         """The version that this code needs, and the version of the file's tables."""
-        version = await self._write(lambda db, now: migrate.database_version(db))
+        version = await self._read(lambda db, now: migrate.database_version(db))
         return migrate.code_version(), version
 
     def migration_sql(self) -> str:

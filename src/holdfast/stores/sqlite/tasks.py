@@ -118,7 +118,11 @@ class SharedTransaction:
     async def settle(self, outcome: Outcome) -> bool:
         # A repeat counts as superseded here: the first time committed with its own writes.
         settling = Settling([outcome], node=self._node, repeats=False)
-        return settling(self._connection, rows.micros(self._clock.now()))[0]
+        theirs, self._connection.row_factory = self._connection.row_factory, None
+        try:
+            return settling(self._connection, rows.micros(self._clock.now()))[0]
+        finally:
+            self._connection.row_factory = theirs
 
 
 async def _ended(loan: Loan, *, commit: bool) -> None:

@@ -3,8 +3,8 @@
     callers ─▶ queue ─▶ gather all that wait ─▶ BEGIN IMMEDIATE ─▶ run each ─▶ COMMIT ─▶ answer
 
 An operation is answered only after the commit that contains it.  When one of a batch fails, the
-whole batch is rolled back and each operation runs again in a transaction of its own, so that
-only the wrong one fails.
+whole batch is rolled back and its halves run again, each in a transaction of its own, until the
+wrong one stands alone: only that one fails.
 
 The write lock is fair to nobody: whoever asks at the right moment gets it.  So the writer rests
 after a commit while others write to the file too; as long as it sees no foreign commit
@@ -154,6 +154,7 @@ class Writer:
             else:
                 self._write([item, *self._gathered(GATHERED_MAX - 1)])
             self._committed_at = self._clock.seconds()
+            self._checkpoint_when_due()
         self._tidy_up()
 
     def _next(self) -> Operation | Loan | None:
@@ -193,8 +194,9 @@ class Writer:
             if isinstance(error, OutcomeUnknown) or len(batch) == 1:
                 self._fail(batch, error)
             else:
-                for operation in batch:
-                    self._write([operation])
+                half = len(batch) // 2
+                self._write(batch[:half])
+                self._write(batch[half:])
         else:
             answer(batch)
 
@@ -235,7 +237,6 @@ class Writer:
                 ) from error
             raise
         self.commits += 1
-        self._checkpoint_when_due()
 
     def _roll_back(self, db: sqlite3.Connection) -> None:
         with suppress(sqlite3.Error):  # what cannot be rolled back was rolled back by SQLite
@@ -265,6 +266,8 @@ class Writer:
             self._fail([loan.closing if loan.ended.is_set() else loan.opening], error)
 
     def _begin_loan(self, loan: Loan) -> bool:
+        # The borrower before may have left his own ways of reading rows.
+        loan.connection.row_factory, loan.connection.text_factory = None, str
         while not loan.ended.is_set():
             try:
                 _begin_immediate(loan.connection)
@@ -279,6 +282,7 @@ class Writer:
     def _end_loan(self, loan: Loan) -> None:
         if loan.commits:
             self._commit(loan.connection)
+            self._seen_version = self._data_version()  # that was no neighbour
         else:
             self._roll_back(loan.connection)
         answer([loan.closing])
@@ -324,13 +328,15 @@ class Writer:
             self._checkpoint("PASSIVE")
 
     def _checkpoint(self, mode: str) -> None:
-        if self._path == ":memory:" or self._db.total_changes == self._checked_changes:
+        is_clean = self._db.total_changes == self._checked_changes
+        if self._path == ":memory:" or (is_clean and self._wal_bytes() == self._checked_bytes):
             return
         with suppress(sqlite3.Error):  # the WAL keeps everything; the next idle moment tries again
             # Without a wait: a reader in the middle of a long list is no reason to stop writing.
             self._db.execute("PRAGMA busy_timeout = 0").fetchall()
             self._db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-        self._db.execute(f"PRAGMA busy_timeout = {BUSY_MS}").fetchall()
+        with suppress(sqlite3.Error):
+            self._db.execute(f"PRAGMA busy_timeout = {BUSY_MS}").fetchall()
         self._checked_changes = self._db.total_changes
         self._checked_bytes = self._wal_bytes()
 

@@ -1,0 +1,1 @@
+UPDATE holdfast_meta SET value = value WHERE name = 'schema'
