@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+
 from callers.rig import Rig, rig_on_postgres, rig_on_sqlite
 from callers.ways import WAYS, Way
 

@@ -16,7 +16,7 @@ from holdfast.policy import Retry
 from holdfast.tasks import TaskDefinition
 from holdfast.worker.context import current_task
 
-PACK_S = 0.6  # long enough to be killed in the middle of it
+PACK_S = 1.0  # long enough to be killed in the middle of it
 RECEIPT_DELAY_S = 3.0
 EXPRESS, STANDARD = 1, 5
 

@@ -20,17 +20,15 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.demo.numbers import Numbers
 from holdfast.demo.story import Screen, Story
 
-CHECK_FAILED = 8
+CHECK_FAILED, INTERRUPTED = 8, 130
 PROGRESS_EACH_S = 2.0
 STATES = ("WAITING", "SUBMITTED", "PROCESSING", "DONE", "ERROR")
 COLOURS = dict(zip(STATES, ("cyan", "blue", "yellow", "green", "red"), strict=True))
 
 PASTE = """
-from holdfast import Holdfast
-app = Holdfast("sqlite:///app.db")
-
+import holdfast; app = holdfast.Holdfast("sqlite:///app.db")
 @app.task
-async def hello(name: str) -> None: ...
+async def hello(name: str) -> str: return f"hello {name}"
 """
 
 
@@ -42,19 +40,22 @@ def run_demo(*, plain: bool = False) -> int:
     try:
         with _screen(console, clock, plain=plain) as screen:
             numbers = asyncio.run(_told(Story(folder, screen, clock=clock)))
+        if numbers is None:
+            return INTERRUPTED
         return _conclude(console, numbers, folder / "node.log")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _told(story: Story) -> Numbers:
-    """The story; SIGTERM ends it like Ctrl-C, so that nothing is left behind either way."""
+async def _told(story: Story) -> Numbers | None:
+    """The story; None when it was ended by SIGTERM or Ctrl-C, which leave nothing behind."""
     telling = asyncio.ensure_future(story.tell())
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, telling.cancel)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, telling.cancel)
     try:
         return await telling
     except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+        return None
 
 
 class PlainScreen:
@@ -122,8 +123,10 @@ def _conclude(console: Console, numbers: Numbers, log: Path) -> int:
             console.print(log.read_text(encoding="utf-8", errors="replace")[-2_000:], markup=False)
         return CHECK_FAILED
     console.print("Nothing was lost, nothing was done twice.", style="bold green")
-    console.print("\nYour turn. Paste this into app.py, then run `holdfast worker app`:")
+    console.print("\nYour turn. Paste these three lines into app.py:")
     console.print(PASTE, style="cyan", markup=False)
+    console.print("""then:  holdfast task enqueue app hello '{"name": "you"}'""", markup=False)
+    console.print("and:   holdfast worker app", markup=False)
     return 0
 
 
@@ -144,6 +147,7 @@ def _summary(numbers: Numbers) -> list[tuple[str, str]]:
         ),
         (
             f"{numbers.receipts}",
-            f"delayed tasks, none early, the last {numbers.latest_s:.2f} s after its time",
+            f"delayed tasks, none early; half within {numbers.half_within_s:.2f} s of their time, "
+            f"the last {numbers.latest_s:.2f} s after it",
         ),
     ]

@@ -18,7 +18,7 @@ from holdfast.demo.shop import EXPRESS, STANDARD, Shop, opened
 from holdfast.store import Filter, Store
 from holdfast.task import State
 
-EARLY, FLOOD, LATE = 20, 60, 10  # orders before the first node, beside it, while none is alive
+EARLY, FLOOD, BURST, LATE = 20, 60, 10, 10  # orders: before the first node, beside it, …
 PACE_S = 0.13
 RUNNING_MIN = 4  # tasks that must be under way when the node is killed
 ROLLED_BACK_EACH = 7
@@ -67,11 +67,12 @@ class Story:
         await self._take_orders(EARLY, early=True)
         self._child = await self._start()
         say(f"Node started (process {self._child.pid}). Express orders go first.")
-        await self._take_orders(FLOOD)
+        await self._take_orders(FLOOD, pace_s=PACE_S)
+        await self._take_orders(BURST)
         await self._until(self._is_busy, "tasks under way")
         await self._kill(self._child)
         say("The shop goes on taking orders: its transactions need no node.")
-        await self._take_orders(LATE)
+        await self._take_orders(LATE, pace_s=PACE_S)
         self._child = await self._start()
         say(f"A new node (process {self._child.pid}). The lease of the dead one ends after 2 s.")
         await self._until(self._is_all_done, "the end of every task")
@@ -86,7 +87,7 @@ class Story:
         held = await self._store.find(Filter(states=[State.PROCESSING]))
         self._screen.act(f"kill -9 {child.pid}: the node is dead, {len(held)} tasks under way.")
 
-    async def _take_orders(self, count: int, *, early: bool = False) -> None:
+    async def _take_orders(self, count: int, *, early: bool = False, pace_s: float = 0) -> None:
         for _ in range(count):
             self._number += 1
             await self._shop.check_out(
@@ -96,10 +97,9 @@ class Story:
                 early=early,
                 commits=self._number % ROLLED_BACK_EACH != 0,
             )
-            if not early:
-                await asyncio.sleep(PACE_S)
-                if self._number % 4 == 0:
-                    await self._look()
+            await asyncio.sleep(pace_s)
+            if pace_s and self._number % 4 == 0:
+                await self._look()
 
     async def _until(self, holds: Callable[[Numbers, int], bool], what: str) -> None:
         """Wait for a condition that is read from the store."""

@@ -74,6 +74,7 @@ class Dispatcher:
         self._events = events
         self._limits = limits
         self._booked: dict[TaskId, Trigger] = {}
+        self._later: dict[TaskId, Trigger] = {}  # wait for an older attempt of the same task
         self._busy: dict[str, TaskId] = {}  # ordering keys with a task on its way or running
         self._foreign: dict[str, Running] = {}  # ordering keys that another live node is running
         self._blocked: set[str] = set()  # ordering keys that wait for an elder
@@ -173,11 +174,17 @@ class Dispatcher:
                 item = take(book)
                 if item is None:
                     break
-                batch.append(item.trigger)
+                trigger = item.trigger
+                if trigger.id in self._booked:
+                    # Resumed or cancelled while it runs here: its attempt is ending, and two
+                    # attempts of one task never overlap on a node.
+                    self._booking.free(trigger)
+                    self._later[trigger.id] = trigger
+                else:
+                    self._booked[trigger.id] = trigger
+                    batch.append(trigger)
             if not batch:
                 return
-            for trigger in batch:
-                self._booked[trigger.id] = trigger
             grab = self._loop.create_task(self._grab_and_start(batch))
             self._grabs.add(grab)
             grab.add_done_callback(self._grab_ended)
@@ -210,7 +217,8 @@ class Dispatcher:
             id = trigger.id
             if id in won:
                 intake.decided(id)
-                intake.known[id] = trigger.version + 1  # a trigger for our own attempt is stale
+                # A trigger for our own attempt is stale, unless it came while we were grabbing.
+                intake.known[id] = max(trigger.version + 1, intake.known.get(id, 0))
             elif id in undecided or id in blocked:
                 self._put_back(trigger, is_blocked=id in blocked)
             else:
@@ -266,17 +274,28 @@ class Dispatcher:
     def finished(self, ids: Sequence[TaskId]) -> None:
         """These attempts are settled, superseded or never were: free their slots."""
         for id in ids:
-            self._free(id)
-            self.intake.finished(id)
+            trigger = self._free(id)
+            later = self._later.pop(id, None)
+            if later is not None:
+                self._offer_later(later)
+            elif self.intake.known.get(id, 0) <= trigger.version + 1:
+                self.intake.finished(id)  # else a newer version stands in the table
         self.slot_freed()
 
-    def _free(self, id: TaskId) -> None:
+    def _offer_later(self, trigger: Trigger) -> None:
+        if trigger.partition in self.intake.partitions or trigger.partition == ANYONE:
+            self.intake.offer_behind(trigger)
+        else:
+            self.intake.finished(trigger.id)  # lost meanwhile: its new owner will see it
+
+    def _free(self, id: TaskId) -> Trigger:
         trigger = self._booked.pop(id)
         self._booking.free(trigger)
         key = trigger.ordering_key
         if key is not None and self._busy.get(key) == id:
             del self._busy[key]
             self._unblock(key)
+        return trigger
 
     def _unblock(self, key: str) -> None:
         self._blocked.discard(key)
