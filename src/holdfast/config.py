@@ -25,7 +25,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import unquote
 
 from holdfast.errors import ConfigurationError
 from holdfast.node.compose import Address
@@ -35,8 +35,9 @@ from holdfast.policy import Retention
 
 PREFIX = "HOLDFAST_"
 FILE, PROJECT_FILE = "holdfast.toml", "pyproject.toml"
-NEAR = 0.75  # how alike two names must be before one counts as a typo of the other
-SECRET_PARAMETERS = ("password", "sslpassword", "passfile")
+NEAR = 0.6  # how alike two names must be before one counts as a typo of the other
+_PASSWORD = re.compile(r"(://[^:/@]*:)(.*)@", re.DOTALL)  # up to the last @, to be on the safe side
+_SECRET_PARAMETER = re.compile(r"([?&](?:password|sslpassword)=)([^&#]*)")
 
 NO_URL = (
     "no address of a store is given: pass it as Holdfast('sqlite:///app.db'), set HOLDFAST_URL, "
@@ -117,33 +118,19 @@ def load_config(
 
 
 def redacted_url(url: str) -> str:
-    """The address without its passwords, for messages, logs and tables."""
-    try:
-        parts = urlsplit(url)
-        password = parts.password
-    except ValueError:
-        return "(an address that cannot be read)"
-    if password is not None:
-        user, host = quote(unquote(parts.username or "")), parts.netloc.rpartition("@")[2]
-        parts = parts._replace(netloc=f"{user}:***@{host}")
-    pairs = parse_qsl(parts.query, keep_blank_values=True)
-    if any(name in SECRET_PARAMETERS for name, _ in pairs):
-        shown = ((name, "***" if name in SECRET_PARAMETERS else value) for name, value in pairs)
-        parts = parts._replace(query="&".join(f"{name}={value}" for name, value in shown))
-    return parts.geturl()
+    """The address without its passwords, for messages, logs and tables.
+
+    Works on the text itself: a password that was not escaped must not slip through a parser.
+    """
+    return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))
 
 
 def secrets_of(*urls: str | None) -> list[str]:
     """The passwords in these addresses, as written and as meant, so that a text can be cleaned."""
     found: list[str] = []
     for url in filter(None, urls):
-        try:
-            parts = urlsplit(url)
-            found += [parts.password or ""]
-        except ValueError:
-            found += [url]
-            continue
-        found += [value for name, value in parse_qsl(parts.query) if name in SECRET_PARAMETERS]
+        found += [match.group(2) for match in _PASSWORD.finditer(url)]
+        found += [match.group(2) for match in _SECRET_PARAMETER.finditer(url)]
     return sorted({text for one in found for text in (one, unquote(one)) if text}, key=len)[::-1]
 
 

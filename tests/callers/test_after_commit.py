@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from callers.rig import Rig, rig_on_postgres, rig_on_sqlite
-from callers.ways import WAYS, Way
+from callers.ways import EIGHT, MORE, WAYS, Way
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=[*EIGHT, *(pytest.param(name, marks=pytest.mark.whole) for name in MORE)])
 def way_type(request: pytest.FixtureRequest) -> type[Way]:
     return WAYS[request.param]
 

@@ -156,6 +156,26 @@ class TestSQLiteBus(BusContract):
         assert not heard.rings
         await bus.close()
 
+    async def test_a_change_that_our_own_commit_explains_rings_later_and_once(
+        self, looker: sqlite3.Connection, file: Path
+    ) -> None:
+        commits = 0
+        bus = SQLiteBus(lambda: version_of(looker), events=Events(), own_commits=lambda: commits)
+        heard = Heard()
+        await bus.subscribe(["default"], heard)
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
+
+        db = sqlite3.connect(file, isolation_level=None)
+        for _ in range(3):
+            commits += 1
+            db.execute("INSERT INTO note VALUES ('ours')")
+        db.close()
+
+        await heard.until(lambda: heard.rings == ["default"])
+        assert loop.time() - started_at >= 0.25
+        await bus.close()
+
     async def test_a_version_that_cannot_be_read_is_reported_and_rings_later(
         self, seen: Seen, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -298,7 +318,6 @@ class TestPostgresBus(BusContract):
         await heard.until(lambda: heard.ids == [1])
         assert len(seen.of(TriggerRefused)) == 5
 
-    @pytest.mark.req("TASK-8")
     async def test_a_bus_that_cannot_connect_delays_nobody_and_rings_once_it_is_back(
         self, server: Server, seen: Seen
     ) -> None:

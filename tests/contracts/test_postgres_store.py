@@ -45,6 +45,7 @@ class TestPostgresStore(StoreContract):
             await transaction.settle(Outcome(task.id, task.version, Event.SUCCEEDED, keep=False))
 
 
+@pytest.mark.whole
 class TestPostgresStoreBehindPgBouncer(TestPostgresStore):
     @pytest.fixture
     async def store(self, pgbouncer_url: str) -> AsyncIterator[PostgresStore]:

@@ -116,11 +116,16 @@ async def test_a_retry_never_overlaps_the_overdue_thread_before_it(app):
             running -= 1
         return "second"
 
+    @app.task
+    def other() -> str:
+        return "meanwhile"
+
     async with app.node(slots_threads=4) as node:
         handle = await slow.enqueue()
         async with asyncio.timeout(10):
             while await handle.state() is not State.SUBMITTED:
                 await asyncio.sleep(0.01)
+        assert await (await other.enqueue()).result(timeout=10) == "meanwhile"
         let_go.set()
 
         assert await handle.result(timeout=10) == "second"

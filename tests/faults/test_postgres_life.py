@@ -13,11 +13,18 @@ import asyncpg
 import pytest
 
 from holdfast.clock import SystemClock
-from holdfast.errors import SchemaMissing, SchemaTooNew, StoreUnavailable, Unavailable
+from holdfast.errors import (
+    Refused,
+    SchemaError,
+    SchemaMissing,
+    SchemaTooNew,
+    StoreUnavailable,
+    Unavailable,
+)
 from holdfast.store import START, Cursor, Position
 from holdfast.store import Record as Write
 from holdfast.stores.postgres import PostgresStore
-from holdfast.task import Event, Outcome, State
+from holdfast.task import Event, Key, Outcome, State
 from holdfast.testing.contracts.builders import (
     NODE,
     QUEUE,
@@ -89,6 +96,42 @@ async def test_a_transaction_that_settles_after_midnight_keeps_its_work(postgres
         assert (await look(store, task.id)).state is State.DONE
         name = postgres_url.rpartition("/")[2]
         assert postgres.execute("SELECT done FROM work", database=name) == ["7"]
+
+
+async def test_an_old_day_that_somebody_reads_is_dropped_by_a_later_clean(postgres_url):
+    async with opened(postgres_url) as store:
+        (task,) = await grabbed(store, a_task(key=Key("orders", "1")))
+        await settle(store, task, Event.SUCCEEDED)
+        reader = await asyncpg.connect(postgres_url)
+        await reader.execute("SELECT holdfast.make_archive_days(current_date - 41, 2)")
+        await reader.execute(
+            "UPDATE holdfast.archive SET finished_at = finished_at - interval '40 days'"
+        )
+        reading = reader.transaction()
+        await reading.start()
+        await reader.execute("SELECT count(*) FROM holdfast.archive")
+
+        busy = await store.clean(keep_days=30, limit=100)
+        await reading.rollback()
+        await reader.close()
+        free = await store.clean(keep_days=30, limit=100)
+
+        assert (busy, free) == (0, 1)
+        assert await store.get([task.id]) == {}
+        assert (await store.enqueue([a_task(key=Key("orders", "1"))]))[0].created
+
+
+async def test_two_that_clean_at_once_do_not_disturb_each_other(postgres_url):
+    async with opened(postgres_url) as one, opened(postgres_url) as two:
+        admin = await asyncpg.connect(postgres_url)
+        await admin.execute("SELECT holdfast.make_archive_days(current_date - 50, 15)")
+        await admin.close()
+
+        await asyncio.gather(*(store.clean(keep_days=30, limit=9) for store in (one, two) * 2))
+        await one.clean(keep_days=30, limit=9)
+
+        (task,) = await grabbed(two)
+        assert await settle(two, task, Event.SUCCEEDED)
 
 
 async def _answers(store: PostgresStore) -> bool:
@@ -212,6 +255,26 @@ async def test_tables_of_a_newer_version_are_left_alone(postgres, postgres_url):
     for call in (a_store(postgres_url).open, a_store(postgres_url).migrate):
         with pytest.raises(SchemaTooNew, match="newer Holdfast"):
             await call()
+
+
+async def test_a_migration_that_was_applied_with_another_text_is_named(postgres, postgres_url):
+    async with opened(postgres_url):
+        pass
+    name = postgres_url.rpartition("/")[2]
+    postgres.execute("UPDATE holdfast.migration SET checksum = 'other'", database=name)
+
+    with pytest.raises(SchemaError, match="0001_kernel"):
+        await a_store(postgres_url).migrate()
+
+
+async def test_values_that_the_database_cannot_hold_are_refused(postgres_url):
+    async with opened(postgres_url) as store:
+        for task in (a_task(kind="a\0b"), a_task(partition=99_999), a_task(delay_s=1e300)):
+            for tasks in ([task], [task, a_task()]):
+                with pytest.raises(Refused, match="within range"):
+                    await store.enqueue(tasks)
+
+        assert (await store.counts())[State.SUBMITTED] == 0
 
 
 @pytest.mark.parametrize(

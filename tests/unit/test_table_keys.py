@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from itertools import count
 from random import Random
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.booking import Full
+from holdfast.dispatch.columns import Item
 from holdfast.dispatch.table import TriggerTable
 from holdfast.store import Level
 from holdfast.testing.build import a_trigger
@@ -190,7 +192,22 @@ def test_removed_triggers_do_not_stay_in_memory():
         for id in ids:  # lowest first, so that each leaves from the middle
             table.remove(id)
 
+    gc.collect()
+    assert sum(type(found) is Item for found in gc.get_objects()) < 200
     assert [item.trigger.id for item in table.waiting()] == [0] and taken(table) == [0]
+
+
+def test_keys_set_aside_and_released_survive_the_removal_of_most_triggers():
+    table = a_table(*"ab" * 200)
+    assert taken(table, refusing("a", "b")) == []
+    table.release("a")
+
+    for id in range(1, 390):
+        table.remove(id)
+
+    assert taken(table) == [391, 393, 395, 397, 399]
+    table.release("b")
+    assert taken(table) == [390, 392, 394, 396, 398, 400]
 
 
 def test_dropping_a_partition_leaves_the_others():

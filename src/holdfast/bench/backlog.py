@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.bench.child import started
 from holdfast.bench.environment import rss_mb
 from holdfast.bench.ground import Ground
-from holdfast.bench.load import NO_PROFILE, Checked, Load, Profile, Run, checked
+from holdfast.bench.load import NO_PROFILE, Checked, Load, Profile, Run, checked, drained
 from holdfast.bench.report import Mark
 from holdfast.clock import SystemClock
 
@@ -65,7 +65,7 @@ class Backlog:
                     async with load.app.node() as node:
                         await load.called(self.tasks)
                         took_s = clock.seconds() - started_s
-                        await node.drained()
+                        await drained(node, lambda: load.calls)
                 store = await load.app.store()
                 return took_s, await checked(store, expected=filled, calls=load.calls)
 

@@ -68,7 +68,7 @@ class _Line:
 
 @dataclass(slots=True)
 class _Batch:
-    """Triggers of one grab; `highs` says up to where it empties each partition's backlog."""
+    """Triggers of one grab, in the order in which they were read."""
 
     entries: list[Entry] = field(default_factory=list)
     is_decided: bool = False

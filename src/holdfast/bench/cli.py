@@ -24,7 +24,7 @@ from holdfast.bench.latency import Latency
 from holdfast.bench.load import Profile
 from holdfast.bench.measure import Scenario, measured
 from holdfast.bench.report import Report
-from holdfast.bench.sustained import Sustained
+from holdfast.bench.sustained import AHEAD, BATCH, Sustained
 
 EXIT_MISSED, EXIT_WEAK, EXIT_DISAGREES = 1, 2, 8
 
@@ -141,13 +141,16 @@ def sustained(
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.1, help="Of each part; the last sixth counts.")
     ] = 60.0,
+    ahead: Annotated[
+        int, typer.Option("--ahead", min=BATCH, help="Tasks that the producers are ahead.")
+    ] = AHEAD,
     runs: RunsOption = 3,
     as_json: JsonOption = False,
     strict: StrictOption = False,
     profile: ProfileOption = None,
 ) -> None:
     """Producers and a node at full speed, without and with what stops vacuum."""
-    scenario = Sustained(seconds=seconds, profile=Profile(profile))
+    scenario = Sustained(seconds=seconds, ahead=ahead, profile=Profile(profile))
     _measure(scenario, store, url, runs=runs, as_json=as_json, strict=strict)
 
 

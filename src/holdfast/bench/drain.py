@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.bench.ceiling import ceiling
 from holdfast.bench.ground import Ground
-from holdfast.bench.load import NO_PROFILE, Checked, Load, Profile, Run, checked
+from holdfast.bench.load import NO_PROFILE, Checked, Load, Profile, Run, checked, drained
 from holdfast.bench.peer import drained_rate
 from holdfast.bench.report import Mark
 from holdfast.clock import SystemClock
@@ -67,7 +67,7 @@ class Drain:
                 started = clock.seconds()
                 with self.profile.measuring():
                     async with load.app.node() as node:
-                        await node.drained()
+                        await drained(node, lambda: load.calls)
                         took_s = clock.seconds() - started
                 store = await load.app.store()
                 check = await checked(store, expected=self.tasks, calls=load.calls)

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.bench.bare import inserts_s
 from holdfast.bench.ground import Ground, Place
-from holdfast.bench.load import NO_PROFILE, TEXT, Load, Profile, Run, a_task, checked
+from holdfast.bench.load import NO_PROFILE, TEXT, Load, Profile, Run, a_task, checked, drained
 from holdfast.bench.report import Mark
 from holdfast.clock import SystemClock
 
@@ -81,7 +81,7 @@ class Enqueue:
                 concurrent_rate, concurrent = await self._concurrent(load)
                 bulk_rate = await self._bulk(load)
             async with load.app.node() as node:
-                await node.drained()
+                await drained(node, lambda: load.calls)
             expected = before + concurrent + self.tasks
             check = await checked(await load.app.store(), expected=expected, calls=load.calls)
         return Run(rates | {"concurrent_rate": concurrent_rate, "bulk_rate": bulk_rate}, (check,))

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.bench.child import started
 from holdfast.bench.ground import Ground, Place
 from holdfast.bench.knocking import WARM_UPS, Knocker
-from holdfast.bench.load import NO_PROFILE, Profile, Run, checked
+from holdfast.bench.load import NO_PROFILE, Profile, Run, checked, drained
 from holdfast.bench.report import Mark
 
 PER_SECOND = 50.0
@@ -39,7 +39,7 @@ class Latency:
             async with knocker.app.node() as node:
                 with self.profile.measuring():
                     committed_s = await self._knocked(place, knocker)
-                    await node.drained()
+                    await drained(node, lambda: knocker.calls)
             store = await knocker.app.store()
             check = await checked(store, expected=self.tasks + WARM_UPS, calls=knocker.calls)
         waits_ms = sorted(

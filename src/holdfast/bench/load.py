@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import cProfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.bench.ground import Place
+from holdfast.node.node import Node
 from holdfast.store import Store
 from holdfast.task import NewTask, State
 
@@ -17,7 +18,7 @@ QUEUE = "bench"
 PAYLOAD_BYTES = 100  # as stored: the envelope, the argument's name and the text
 TEXT = "x" * (PAYLOAD_BYTES - len(b"J1234") - len(b'{"text":""}'))
 BULK = 1_000  # tasks of one enqueue_many
-DRAIN_S_MAX = 3_600.0
+STALL_S = 30.0  # without a single call, whatever is left will not be run
 
 
 class Load:
@@ -43,12 +44,28 @@ class Load:
             await self.noop.enqueue_many([(TEXT,)] * min(BULK, count - first))
 
     async def called(self, count: int) -> None:
-        """Wait until the handler was called so often."""
-        if self.calls < count:
-            self._goal = count
+        """Wait until the handler was called so often, or until nothing happens any more."""
+        self._goal = count
+        while self.calls < count:
+            before = self.calls
             self._reached.clear()
-            async with asyncio.timeout(DRAIN_S_MAX):
-                await self._reached.wait()
+            try:
+                async with asyncio.timeout(STALL_S):
+                    await self._reached.wait()
+            except TimeoutError:
+                if self.calls == before:
+                    return
+
+
+async def drained(node: Node, calls: Callable[[], int]) -> None:
+    """Wait until nothing is left, or until nothing happens any more: then the check will tell."""
+    while True:
+        before = calls()
+        try:
+            return await node.drained(STALL_S)
+        except TimeoutError:
+            if calls() == before:
+                return
 
 
 def a_task(partition: int = 0) -> NewTask:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from holdfast.bench.bare import pinned_snapshot, wal_bytes, writing_elsewhere
 from holdfast.bench.child import Child, started
 from holdfast.bench.ground import Ground, Place
-from holdfast.bench.load import NO_PROFILE, Checked, Load, Profile, Run, checked
+from holdfast.bench.load import NO_PROFILE, Checked, Load, Profile, Run, checked, drained
 from holdfast.bench.report import Mark
 from holdfast.clock import SystemClock
 
@@ -94,7 +94,7 @@ class Sustained:
                     async with load.app.node() as node:
                         rate, wal = await self._measured(place, load, child)
                         expected = await child.answered()
-                        await node.drained()
+                        await drained(node, lambda: load.calls)
             store = await load.app.store()
             check = await checked(store, expected=expected, calls=load.calls)
         return _Part(rate, wal, check)

@@ -3,6 +3,10 @@
 asyncpg tells its query loggers of every COMMIT and ROLLBACK.  A logger is added with the first
 task of a transaction and removed at its end.  When it cannot be sure that everything was kept
 (a savepoint was rolled back, a statement failed, the connection was lost), the store is asked.
+
+Loggers do not hear of statements that were prepared by hand, of cursors and of COPY.  When one of
+those fails, the error is caught and the broken transaction is committed all the same, a trigger
+goes out for a task that is not there; whoever hears it drops it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
 """A Django connection of the caller's, inside `transaction.atomic()`.
 
 Django runs `on_commit` functions after the outermost commit, and forgets those of a savepoint
-that was rolled back.
+that was rolled back.  It does not notice that PostgreSQL has turned a COMMIT into a ROLLBACK,
+which happens when somebody caught a database error inside the block.  So errors are looked out
+for, and after one the store is asked what was kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
+from weakref import ref
 
 from holdfast.callers.kit import POSTGRES, SQLITE, Kit, checking, refuse_dialect
 from holdfast.callers.scripts import OnlySync, play
@@ -74,22 +77,46 @@ class DjangoCaller(OnlySync):
 
     def after_commit(self, triggers: Sequence[Trigger]) -> None:
         held = list(triggers)
+        lookout = self._kit.hooks.get(self._connection)
+        if lookout is None:
+            lookout = self._kit.hooks[self._connection] = Lookout(self._connection, self._kit)
 
         def send_triggers() -> None:
-            self._committed(held)
+            lookout.leave()
+            if lookout.has_seen_error:
+                self._kit.watch.add(held, probe=has_ended)
+            else:
+                self._kit.publish(held)
 
         # Robust: whatever goes wrong with a hint is no reason to skip the caller's own hooks.
         self._connection.on_commit(send_triggers, robust=True)
-
-    def _committed(self, triggers: list[Trigger]) -> None:
-        if self._connection.errors_occurred:
-            # Somebody caught a database error inside the block; PostgreSQL may then have turned
-            # the COMMIT into a ROLLBACK, which Django does not notice.
-            self._kit.watch.add(triggers, probe=has_ended)
-        else:
-            self._kit.publish(triggers)
 
     def _execute(self, query: Query, params: dict[str, Any]) -> list[Any]:
         with self._connection.cursor() as cursor:
             cursor.execute(rendered(query, Style.PYFORMAT)[0], params)
             return cursor.fetchall() if cursor.description else []
+
+
+class Lookout:
+    """Sees the errors of one connection until its transaction is over."""
+
+    def __init__(self, connection: Any, kit: Kit) -> None:
+        self.has_seen_error = False
+        self._connection = ref(connection)
+        self._hooks = kit.hooks
+        connection.execute_wrappers.append(self)
+
+    def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if not context["connection"].in_atomic_block:
+            self.leave()  # the transaction was rolled back, which Django tells nobody
+        try:
+            return execute(sql, params, many, context)
+        except Exception:
+            self.has_seen_error = True
+            raise
+
+    def leave(self) -> None:
+        connection = self._connection()
+        if connection is not None and self._hooks.get(connection) is self:
+            del self._hooks[connection]
+            connection.execute_wrappers.remove(self)

@@ -63,6 +63,11 @@ class Kit:
     checked: MutableMapping[Any, object] = field(default_factory=WeakKeyDictionary)
     hooks: MutableMapping[Any, Any] = field(default_factory=WeakKeyDictionary)
 
+    @property
+    def address(self) -> tuple[str, str, Place | None, str | None]:
+        """What a connection was checked against."""
+        return self.dialect, self.schema, self.place, self.path
+
 
 async def postgres_kit(connection: Any, *, schema: str, publish: Publish, watch: Watch) -> Kit:
     """The kit for a store on PostgreSQL; `connection` is an asyncpg connection of the store's."""

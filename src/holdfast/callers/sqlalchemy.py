@@ -27,6 +27,11 @@ T = TypeVar("T")
 
 COMMITTING_S = 0.1  # how long a Session's commit may take before the store is asked about it
 _DIALECTS = {"postgresql": POSTGRES, "sqlite": SQLITE}
+_STYLES = {
+    "pyformat": Style.PYFORMAT,
+    "numeric_dollar": Style.DOLLAR,
+    "qmark": Style.QMARK,
+}
 _CHECKED = "holdfast_checked"
 
 
@@ -44,6 +49,11 @@ class _Caller:
         """Refuse what cannot work, add the hook; whether the database has yet to be checked."""
         name = connection.dialect.name
         refuse_dialect(self._kit, _DIALECTS.get(name, name), "a SQLAlchemy connection")
+        if connection.dialect.paramstyle not in _STYLES:
+            raise TransactionRefused(
+                f"SQLAlchemy's driver {connection.dialect.driver!r} is not supported as within=; "
+                "use psycopg, asyncpg, sqlite3 or aiosqlite"
+            )
         if _is_autocommit(connection):
             raise TransactionRefused(
                 "the SQLAlchemy connection given as within= has the isolation level AUTOCOMMIT, "
@@ -54,10 +64,10 @@ class _Caller:
             hook = self._kit.hooks[connection] = Hook(connection, self._kit)
         self._hook = hook
         # The dict stays with the driver's connection while it goes in and out of the pool.
-        return bool(connection.info.get(_CHECKED) != id(self._kit))
+        return bool(connection.info.get(_CHECKED) != self._kit.address)
 
     def _checked(self, connection: Any) -> None:
-        connection.info[_CHECKED] = id(self._kit)
+        connection.info[_CHECKED] = self._kit.address
 
 
 class SQLAlchemyCaller(_Caller, OnlySync):
@@ -222,11 +232,9 @@ def unwrapped(given: Any) -> Any:
 
 def _statement(connection: Any, query: Query, params: dict[str, Any]) -> tuple[str, Any]:
     """The text and its values as the driver below wants them."""
-    style = connection.dialect.paramstyle
-    if style in ("pyformat", "format"):
-        return rendered(query, Style.PYFORMAT)[0], params
-    text, names = rendered(query, Style.QMARK if style == "qmark" else Style.DOLLAR)
-    return text, tuple(arguments(names, params))
+    style = _STYLES[connection.dialect.paramstyle]
+    text, names = rendered(query, style)
+    return text, params if style is Style.PYFORMAT else tuple(arguments(names, params))
 
 
 def _rows(result: Any) -> list[Any]:
@@ -234,12 +242,15 @@ def _rows(result: Any) -> list[Any]:
 
 
 def _is_autocommit(connection: Any) -> bool:
+    if connection.dialect.name == "postgresql":
+        driver = connection.connection.dbapi_connection
+        return bool(connection.dialect.detect_autocommit_setting(driver))
+    # On SQLite the driver's own setting says little: many people begin by hand, with an event.
     level = connection.get_execution_options().get("isolation_level")
     if level is None:
-        level = connection.engine.get_execution_options().get("isolation_level")
-    if level is not None:
-        return bool(level == "AUTOCOMMIT")
-    return bool(connection.default_isolation_level == "AUTOCOMMIT")
+        # What create_engine(isolation_level=…) was given; SQLAlchemy shows it to nobody.
+        level = getattr(connection.dialect, "_on_connect_isolation_level", None)
+    return bool(level == "AUTOCOMMIT")
 
 
 def _named(error: Exception) -> Exception:

@@ -6,9 +6,10 @@ back savepoints too, and a task that our connection sees can be grabbed by anyon
 
     added ──2 ms──▶ look ──not yet──▶ look again, doubling to 250 ms ──60 s──▶ forgotten
 
-Where the driver knows whether the transaction is still open (`Probe`), it is asked first, which
-costs no statement: the store is asked once, right after the end.  What is forgotten, or lost
-because the process dies, is found by arrivals.
+Where the driver knows whether the transaction is still open (`Probe`), or SQLite whether anybody
+has committed (`data_version`), they are asked first, which costs no statement: the store is asked
+once, right after the end.  What is forgotten, or lost because the process dies, is found by
+arrivals.
 
 SQLite gives the id of a rolled-back task to the next one.  So whoever holds an id last is right,
 and a task that is not what its trigger says is somebody else's.
@@ -25,7 +26,7 @@ from holdfast.task import Task, TaskId, Trigger
 from holdfast.telemetry.events import Events, StoreFailed, TriggersDropped
 
 FIRST_S, LAST_S = 0.002, 0.250  # the wait before a look
-PROBE_S = 0.002  # the wait between two questions to the driver, in the first second
+PROBE_S = 0.002  # the wait between two looks that cost no statement, at first
 FORGET_S = 60.0
 GONE_S = 1.0  # the server may still be committing for a client that has vanished
 UNSENT_MAX = 100_000
@@ -177,9 +178,10 @@ class Watch:
     def _tick(self) -> None:
         self._timer = None
         now = self._loop.time()
-        for held in [held for held in self._held if held.is_taken]:
+        for held in [one for one in self._held if one.is_taken or self._is_hopeless(one, now)]:
             self._forget(held)
-        due = [held for held in self._held if self._is_due(held, now)]
+        version = self._version() if self._held else None
+        due = [held for held in self._held if self._is_due(held, now, version)]
         if due and self._looking is None:
             self._looking = self._loop.create_task(self._look(due))
             self._looking.add_done_callback(self._looked)
@@ -199,25 +201,30 @@ class Watch:
                 )
             )
 
-    def _is_due(self, held: Held, now: float) -> bool:
+    def _is_due(self, held: Held, now: float, version: int | None) -> bool:
         """Whether to ask the store about it now."""
+        free_look_at = now + max(PROBE_S, min((now - held.added_at) / 50, LAST_S))
         if held.probe is not None and held.probe_at <= now:
-            age_s = now - held.added_at
-            held.probe_at = now + max(PROBE_S, min(age_s / 50, LAST_S))
+            held.probe_at = free_look_at
             phase = held.probe()
             if phase is Phase.ENDED:
                 return True
             if phase is Phase.GONE and held.gone_at is None:
                 held.gone_at = now
                 held.wait_s, held.look_at = FIRST_S, now
-        return held.look_at <= now
+        if held.look_at > now:
+            return False
+        if version is not None and version == held.seen_version:
+            held.look_at = free_look_at
+            return False
+        return True
 
     async def _look(self, due: list[Held]) -> None:
         """Ask about all of them in one statement."""
         # Asked before the statement: what had ended by then is decided by its answer.
         ended = [held for held in due if held.probe is not None and held.probe() is Phase.ENDED]
         version = self._version()
-        asked = [held for held in due if version is None or held.seen_version != version]
+        asked = due
         try:
             ids = [id for held in asked for id in held.ids]
             found = await self._get(ids) if ids else {}

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -72,7 +73,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     An error of ours is never a traceback; the password of an address is never shown.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if "bench" in arguments[:1]:
+    if not arguments or arguments[0] in ("bench", "-h", "--help"):
         _add_bench()
     try:
         code = get_command(root).main(arguments, prog_name="holdfast", standalone_mode=False)
@@ -88,9 +89,8 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 def _add_bench() -> None:
-    if find_spec("holdfast.bench") is not None:
-        from importlib import import_module
-
+    """Benchmarks bring much with them: only who asks for them, or for the list, waits for it."""
+    if find_spec("holdfast.bench") is not None and find_spec("holdfast.bench.cli") is not None:
         root.add_typer(import_module("holdfast.bench.cli").app, name="bench")
 
 

@@ -18,7 +18,7 @@ from holdfast.demo.shop import EXPRESS, STANDARD, Shop, opened
 from holdfast.store import Filter, Store
 from holdfast.task import State
 
-EARLY, FLOOD, BURST, LATE = 20, 60, 10, 10  # orders: before the first node, beside it, …
+EARLY, FLOOD, BURST, LATE = 20, 80, 10, 10  # orders: before the first node, beside it, …
 PACE_S = 0.13
 RUNNING_MIN = 4  # tasks that must be under way when the node is killed
 ROLLED_BACK_EACH = 7

@@ -124,8 +124,11 @@ class Dispatcher:
         return set(self._booked)
 
     def slot_freed(self) -> None:
-        """A slot that others may share was given back."""
+        """A slot that others may share was given back: whoever was refused may ask again."""
         self._table.freed()
+        for key in self._table.keys_set_aside:
+            if not self._is_held(key):
+                self._table.release(key)
         self.wake()
 
     @property
@@ -135,7 +138,7 @@ class Dispatcher:
 
     @property
     def is_idle(self) -> bool:
-        return not self._booked and not self._table and not self._grabs
+        return not (self._booked or self._table or self._grabs or self._later)
 
     def second_look(self) -> list[Trigger]:
         """Try again what waited for others; answers triggers that only another node can run."""
@@ -143,8 +146,7 @@ class Dispatcher:
             self._unblock(key)
         for key in list(self._foreign):
             del self._foreign[key]
-            self._table.release(key)
-        self.wake()
+        self.slot_freed()
         return [
             trigger._replace(partition=ANYONE)
             for trigger in self.intake.unhandled.values()
@@ -175,6 +177,8 @@ class Dispatcher:
                 if item is None:
                     break
                 trigger = item.trigger
+                if item.level.pass_ > 1:
+                    self.intake.dispatched(trigger, item.level)
                 if trigger.id in self._booked:
                     # Resumed or cancelled while it runs here: its attempt is ending, and two
                     # attempts of one task never overlap on a node.
@@ -198,13 +202,20 @@ class Dispatcher:
 
     def _book(self, trigger: Trigger) -> Full | None:
         key = trigger.ordering_key
-        if key is not None and (key in self._busy or key in self._blocked or key in self._foreign):
+        if key is not None and self._is_held(key):
             return BUSY
         full = self._booking.book(trigger, now=self._clock.now())
         self._was_full = full is not None
-        if full is None and key is not None:
-            self._busy[key] = trigger.id
+        if full is None:
+            if key is not None:
+                self._busy[key] = trigger.id
+        elif full.until is not None:
+            wait_s = (full.until - self._clock.now()).total_seconds()
+            self._loop.call_later(max(0.0, wait_s), self.slot_freed)
         return full
+
+    def _is_held(self, key: str | None) -> bool:
+        return key in self._busy or key in self._blocked or key in self._foreign
 
     # ── the grab ──────────────────────────────────────────────────────────────────────────
 
@@ -216,7 +227,7 @@ class Dispatcher:
         for trigger in batch:
             id = trigger.id
             if id in won:
-                intake.decided(id)
+                intake.decided(id, trigger.version)
                 # A trigger for our own attempt is stale, unless it came while we were grabbing.
                 intake.known[id] = max(trigger.version + 1, intake.known.get(id, 0))
             elif id in undecided or id in blocked:
@@ -264,10 +275,10 @@ class Dispatcher:
         if is_blocked and trigger.ordering_key is not None:
             self._blocked.add(trigger.ordering_key)
         if trigger.partition not in self.intake.partitions and trigger.partition != ANYONE:
-            self.intake.finished(trigger.id)  # lost meanwhile: its new owner will see it
+            self.intake.finished(trigger.id, trigger.version)  # its new owner will see it
             return
         self.intake.offer_behind(trigger)
-        self._table.freed()
+        self.slot_freed()
 
     # ── the end ───────────────────────────────────────────────────────────────────────────
 
@@ -275,18 +286,16 @@ class Dispatcher:
         """These attempts are settled, superseded or never were: free their slots."""
         for id in ids:
             trigger = self._free(id)
-            later = self._later.pop(id, None)
-            if later is not None:
+            self.intake.finished(id, trigger.version + 1)
+            if self._later and (later := self._later.pop(id, None)):
                 self._offer_later(later)
-            elif self.intake.known.get(id, 0) <= trigger.version + 1:
-                self.intake.finished(id)  # else a newer version stands in the table
         self.slot_freed()
 
     def _offer_later(self, trigger: Trigger) -> None:
         if trigger.partition in self.intake.partitions or trigger.partition == ANYONE:
             self.intake.offer_behind(trigger)
         else:
-            self.intake.finished(trigger.id)  # lost meanwhile: its new owner will see it
+            self.intake.finished(trigger.id, trigger.version)  # its new owner will see it
 
     def _free(self, id: TaskId) -> Trigger:
         trigger = self._booked.pop(id)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
+from typing import NamedTuple
 
 from holdfast.dispatch.backlog import NEW, Backlog, Merge
 from holdfast.dispatch.limits import Limits
@@ -46,6 +47,13 @@ class Partition:
         self.early = max(self.early, position)
 
 
+class Place(NamedTuple):
+    """Where a trigger stands in a backlog."""
+
+    backlog: Backlog
+    entry: Entry
+
+
 class Intake:
     """Everything this node knows of one queue's triggers."""
 
@@ -57,7 +65,7 @@ class Intake:
         self.limits = limits
         self.partitions: dict[int, Partition] = {}
         self.known: dict[TaskId, int] = {}
-        self.places: dict[TaskId, list[tuple[Backlog, Level]]] = {}
+        self.places: dict[TaskId, list[Place]] = {}
         self.unhandled: dict[TaskId, Trigger] = {}
         self._handles = handles
         self._unoffered: list[tuple[Backlog, Entry]] = []
@@ -173,9 +181,7 @@ class Intake:
     def merge(self, backlog: Backlog, merge: Merge) -> None:
         """Put what a backlog offers into the table, and take out what it dropped."""
         for entry in merge.dropped:
-            id = entry.trigger.id
-            if self.table.remove(id) is not None:
-                self._forget(id)
+            self._drop(backlog, entry)
         for entry in merge.offered:
             self._offer(backlog, entry)
 
@@ -187,21 +193,38 @@ class Intake:
 
     # ── triggers leave ────────────────────────────────────────────────────────────────────
 
-    def decided(self, id: TaskId) -> None:
-        """The grab of this task was decided in the store: its places in backlogs are done."""
-        for backlog, level in self.places.pop(id, ()):
-            backlog.ack(level)
+    def dispatched(self, trigger: Trigger, level: Level) -> None:
+        """A trigger was taken from the table: its column's V moves."""
+        backlog = self._column_of(trigger)
+        if backlog is not None:
+            backlog.dispatched(level)
 
-    def finished(self, id: TaskId) -> None:
-        """Nothing of this task is in memory any more."""
-        self.decided(id)
-        self.known.pop(id, None)
+    def decided(self, id: TaskId, version: int) -> None:
+        """The grab at this version was decided in the store: its places in backlogs are done."""
+        places = self.places.pop(id, None)
+        if places is None:
+            return
+        newer = []
+        for place in places:
+            if place.entry.trigger.version <= version:
+                place.backlog.ack(place.entry.level)
+            else:
+                newer.append(place)
+        if newer:
+            self.places[id] = newer
+
+    def finished(self, id: TaskId, version: int) -> None:
+        """Nothing of this task up to this version is in memory any more."""
+        self.decided(id, version)
+        if self.known.get(id, version + 1) <= version:
+            del self.known[id]
 
     def offer_behind(self, trigger: Trigger) -> None:
         """Put a trigger that could not be grabbed now back into the table, behind the others."""
         backlog = self._column_of(trigger)
         pass_ = max(1, backlog.top_pass) if backlog else 1
-        self.table.add(trigger, Level(pass_, next(self._seq)))
+        if self.table.add(trigger, Level(pass_, next(self._seq))):
+            self.known[trigger.id] = trigger.version
 
     def _offer(self, backlog: Backlog, entry: Entry) -> None:
         id, version = entry.trigger.id, entry.trigger.version
@@ -209,7 +232,7 @@ class Intake:
         if have is not None and have > version:
             backlog.ack(entry.level)  # an older version can never be grabbed any more
             return
-        self.places.setdefault(id, []).append((backlog, entry.level))
+        self.places.setdefault(id, []).append(Place(backlog, entry))
         if have == version:
             return  # it is in the table or on its way already: one decision serves both places
         self.known[id] = version
@@ -219,6 +242,20 @@ class Intake:
             del self.known[id]
             self.places[id].pop()
             self._unoffered.append((backlog, entry))
+
+    def _drop(self, backlog: Backlog, entry: Entry) -> None:
+        """An entry left the window: it will be read again.  Other places of its task stay."""
+        id = entry.trigger.id
+        places = self.places.get(id, [])
+        rest = [place for place in places if place != (backlog, entry)]
+        if len(rest) == len(places):
+            return  # it was decided meanwhile
+        if rest:
+            self.places[id] = rest
+        elif self.table.remove(id) is None:
+            del self.places[id]  # on its way to a grab: when read again, that grab has decided
+        else:
+            self._forget(id)
 
     def _try_for_another(self, trigger: Trigger) -> None:
         may_run = self._handles(trigger.kind) and trigger.ordering_key is None

@@ -1,4 +1,11 @@
-"""The waker: when a waiting task's time has come, it is submitted."""
+"""The waker: when a waiting task's time has come, it is submitted.
+
+Delays, retries, timers and sleeps are all one thing here, a `due_at` on a WAITING row; so there is
+one place where lateness comes from.  The waker sleeps until the next due time that it knows, is
+woken when a sooner one is heard of, and looks every `poll_s` whatever happened: a lost hint makes
+a task `poll_s` late at most.  Whether a time has come is the store's judgement alone, so no task
+is ever early, however wrong this machine's clock is.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +18,8 @@ from holdfast.task import Trigger
 
 POLL_S = 5.0
 BATCH_MAX = 1_000
+TOO_SOON_S = 0.001  # the rest after a look that came before the store's time ...
+TOO_SOON_S_MAX = 0.5  # ... doubling up to this: our clock may run ahead of the store's
 
 
 class Waker:
@@ -34,8 +43,13 @@ class Waker:
         self._hear = hear
         self._clock = clock
         self._poll_s = poll_s
+        self._too_soon_s = TOO_SOON_S
 
     async def run_once(self) -> float:
+        """Submit one batch, the oldest first; at once again when there may be more.
+
+        If we die after the submit, the triggers are lost and the owner's arrivals find the tasks.
+        """
         partitions = self._partitions()
         if not partitions:
             return self._poll_s
@@ -47,4 +61,15 @@ class Waker:
         if due.next_due_at is None:
             return self._poll_s
         wait_s = (due.next_due_at - self._clock.now()).total_seconds()
-        return min(max(wait_s, 0.001), self._poll_s)
+        return min(self._rest_s(wait_s, has_submitted=bool(due.triggers)), self._poll_s)
+
+    def _rest_s(self, wait_s: float, *, has_submitted: bool) -> float:
+        """Until the next due time; if that has passed for us but not for the store, ever longer.
+
+        Without this, a clock that is ten seconds fast would ask the store ten thousand times.
+        """
+        if wait_s > TOO_SOON_S or has_submitted:
+            self._too_soon_s = TOO_SOON_S
+            return max(wait_s, TOO_SOON_S)
+        rest_s, self._too_soon_s = self._too_soon_s, min(self._too_soon_s * 2, TOO_SOON_S_MAX)
+        return rest_s

@@ -201,4 +201,3 @@ def _coordinator(
     if settings.coordinator == "local":
         return LocalCoordinator(store, id, queues=queues, kinds=kinds)
     return SqlCoordinator(store, id, queues=queues, kinds=kinds, lease_s=settings.lease_s)
-

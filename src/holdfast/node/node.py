@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Container, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from types import TracebackType
@@ -14,6 +14,7 @@ from holdfast.bus import Bus
 from holdfast.clock import Clock
 from holdfast.coordinator import Coordinator, View
 from holdfast.dispatch.dispatcher import Dispatcher
+from holdfast.dispatch.intake import ANYONE
 from holdfast.dispatch.slots import AllOf, FixedSlots, PerKind
 from holdfast.dispatch.table import TriggerTable
 from holdfast.duties.cleaner import Cleaner
@@ -259,7 +260,7 @@ class Node:
         runnable, strange = [], []
         for trigger in triggers:
             worker.take_back(trigger.id, trigger.version - 1)
-            if trigger.partition not in owned and trigger.partition >= 0:
+            if self._is_for_others(trigger, owned):
                 strange.append(trigger)
             elif trigger.due_at is not None:
                 self._wakers[queue].wake()
@@ -268,6 +269,15 @@ class Node:
         if runnable:
             dispatcher.hear(runnable)
         return strange
+
+    def _is_for_others(self, trigger: Trigger, owned: Container[int]) -> bool:
+        """Whether another node owns its partition or, when anyone may try, only others can run it.
+
+        An owner without a handler must not swallow the trigger that it sends to everybody.
+        """
+        if trigger.partition == ANYONE:
+            return self._registry.get(trigger.kind) is None
+        return trigger.partition not in owned
 
     def _finished(self, queue: str, ids: Sequence[TaskId]) -> None:
         self._dispatchers[queue].finished(ids)
@@ -415,7 +425,7 @@ class Node:
             await self._store.park(tasks, text)
             for id in tasks:
                 intake.unhandled.pop(id, None)
-                intake.finished(id)
+                intake.finished(id, tasks[id])
                 self._unhandled_since.pop(id, None)
 
     def _failed(self, verb: str, error: Exception) -> None:

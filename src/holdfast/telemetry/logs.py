@@ -36,6 +36,8 @@ from holdfast.telemetry.events import (
 LOGGER = logging.getLogger("holdfast")
 LOGGER.addHandler(logging.NullHandler())
 
+FINEST = 5  # dozens at every start: only for whoever asks for all of it
+
 LEVELS: dict[type[object], tuple[int, str]] = {
     TaskEnqueued: (logging.DEBUG, "task {task} enqueued: {kind} on {queue}"),
     TaskGrabbed: (logging.DEBUG, "task {task} grabbed: {kind}"),
@@ -46,8 +48,8 @@ LEVELS: dict[type[object], tuple[int, str]] = {
     TaskResumed: (logging.WARNING, "task {task} is submitted again: its node is gone"),
     TriggersDropped: (logging.WARNING, "{count} triggers dropped; arrivals will find their tasks"),
     TriggerRefused: (logging.WARNING, "a trigger could not be read and was skipped: {reason}"),
-    PartitionTaken: (logging.DEBUG, "partition {partition} of {queue} taken at epoch {epoch}"),
-    PartitionLost: (logging.DEBUG, "partition {partition} of {queue} given up"),
+    PartitionTaken: (FINEST, "partition {partition} of {queue} taken at epoch {epoch}"),
+    PartitionLost: (FINEST, "partition {partition} of {queue} given up"),
     BugFound: (logging.ERROR, "a mistake of Holdfast was repaired, please report it: {what}"),
     StoreFailed: (logging.WARNING, "the store failed at {verb} and will be asked again: {error}"),
     NodeStarted: (logging.INFO, "node {node} serves {queues}"),
@@ -119,6 +121,6 @@ def _fields(event: object, values: dict[str, Any]) -> dict[str, Any]:
         yield "happened", type(event).__name__
         for name, value in values.items():
             if name != "last_line":
-                yield _RENAMED.get(name, name), value
+                yield _RENAMED.get(name, name), getattr(event, name, value)
 
     return dict(named())

@@ -7,11 +7,11 @@ to be had in time is left for the next clean.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import asyncpg
 
+from holdfast.errors import HoldfastError
 from holdfast.sql.query import quoted
 from holdfast.stores.postgres.connection import DAYS_AHEAD, Database, Session
 
@@ -25,10 +25,14 @@ async def cleaned(database: Database, *, keep_days: float, limit: int) -> int:
     count = 0
     params: dict[str, Any] = {"keep_days": keep_days}
     for day, is_attached, is_pending in await database.read("archive_days", params, plain=True):
-        with suppress(asyncpg.LockNotAvailableError):
+        try:
             if is_attached:
                 await _detach(database, day, is_pending)
             count += await _drop(database, day)
+        except (HoldfastError, asyncpg.PostgresError) as error:
+            if not _is_busy(error):
+                raise
+            break  # one day at a time can be on its way out
     if keep_days < 1:
         params["limit"] = limit
         rows: list[Any] = await database.together(
@@ -60,6 +64,18 @@ async def _drop(database: Database, day: str) -> int:
         return int(count)
 
     return await database.together(dropped, plain=True)
+
+
+_BUSY = (
+    asyncpg.LockNotAvailableError,  # somebody reads the day
+    asyncpg.ObjectNotInPrerequisiteStateError,  # another cleaner detaches one
+    asyncpg.UndefinedTableError,  # another cleaner was faster
+)
+
+
+def _is_busy(error: BaseException) -> bool:
+    """Whether the day has to be left for the next clean."""
+    return isinstance(error.__cause__ or error, _BUSY)
 
 
 def _of_day(database: Database, name: str, day: str) -> str:

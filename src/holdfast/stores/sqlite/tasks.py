@@ -12,7 +12,8 @@ from holdfast.errors import TransactionRefused
 from holdfast.ids import NodeId
 from holdfast.sql.query import Script
 from holdfast.store import Change, Changed, Grab, Transaction
-from holdfast.stores.sqlite import changes, enqueue, rows
+from holdfast.stores.sqlite import changes as moves
+from holdfast.stores.sqlite import enqueue, rows
 from holdfast.stores.sqlite.grabs import Grabbing, Settling
 from holdfast.stores.sqlite.statements import as_list, run
 from holdfast.stores.sqlite.threads import Threads
@@ -90,10 +91,10 @@ class TasksRole(Threads):
     def enqueueing(self, tasks: Sequence[NewTask]) -> Script[list[Enqueued]]:
         return enqueue.enqueueing(list(tasks), rows.micros(self._clock.now()))
 
-    async def change(self, wishes: Sequence[Change]) -> list[Changed]:
-        wishes = list(wishes)
+    async def change(self, changes: Sequence[Change]) -> list[Changed]:
+        changes = list(changes)
         answers: list[Changed] = await self._write(
-            lambda db, now: changes.change(db, now, wishes), patience_s=self._patience_s
+            lambda db, now: moves.change(db, now, changes), patience_s=self._patience_s
         )
         return answers
 

@@ -1,0 +1,262 @@
+"""`holdfast worker` in processes of its own: signals, several nodes, log lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import holdfast
+from holdfast.testing.processes import until
+
+PACKAGE = Path(holdfast.__file__).parents[1]
+CANARY = "can4ry-pa55word"
+PATIENCE_S = 30.0
+
+PROGRAM = """
+import asyncio
+from pathlib import Path
+from holdfast import Holdfast
+
+app = Holdfast()
+
+@app.task
+async def note(name: str) -> None:
+    Path(name).touch()
+
+@app.task
+async def hold(name: str) -> None:
+    Path(name).touch()
+    while not Path(name + ".go").exists():
+        await asyncio.sleep(0.01)
+
+@app.task
+async def fail(secret: str) -> None:
+    raise ValueError("not today")
+"""
+
+Start = Callable[..., "Worker"]
+
+
+class Worker:
+    """A worker that was started, and what it has said so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text(encoding="utf-8")
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.said.splitlines()]
+
+    @property
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children()
+
+    def has_said(self, text: str, times: int = 1) -> None:
+        until(
+            lambda: self.said.count(text) >= times, PATIENCE_S, lambda: f"no {text!r}: {self.said}"
+        )
+
+
+class Place:
+    """A working directory with a program, and a store."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self._workers: list[Worker] = []
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+        self.environment = kept | {"PYTHONPATH": str(PACKAGE), "HOLDFAST_URL": url}
+        (folder / "orders.py").write_text(PROGRAM, encoding="utf-8")
+        self.run("db", "migrate")
+
+    def run(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast.cli", *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def enqueue(self, kind: str, argument: str) -> str:
+        row = self.run("task", "enqueue", "orders", kind, json.dumps([argument]), "--json")
+        return str(json.loads(row)["id"])
+
+    def state(self, id: str) -> str:
+        return str(json.loads(self.run("task", "show", id, "--json"))["state"])
+
+    def has(self, name: str) -> None:
+        until((self.folder / name).exists, PATIENCE_S, lambda: f"{name} was not made")
+
+    def start(self, *options: str, **environ: str) -> Worker:
+        log = self.folder / f"worker-{len(self._workers)}.log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast.cli", "worker", "orders", *options],
+                cwd=self.folder,
+                env=self.environment | environ,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        self._workers.append(Worker(process, log))
+        return self._workers[-1]
+
+    def close(self) -> None:
+        for worker in self._workers:
+            if worker.process.poll() is None:
+                nodes = worker.children
+                worker.process.kill()
+                worker.process.wait(10)
+                psutil.wait_procs(nodes, timeout=10)
+
+
+@pytest.fixture
+def place(tmp_path: Path, store_url: str) -> Iterator[Place]:
+    folder = tmp_path / "program"
+    folder.mkdir()
+    place = Place(folder, store_url)
+    yield place
+    place.close()
+
+
+@pytest.mark.req("TASK-86")
+def test_a_stopping_node_finishes_what_runs_and_leaves_the_rest_to_others(place: Place):
+    first = place.start()
+    running = place.enqueue("hold", "held")
+    place.has("held")
+
+    first.process.send_signal(signal.SIGTERM)
+    first.has_said("stopping")
+    later = place.enqueue("note", "later")
+    assert place.state(running) == "PROCESSING"
+    (place.folder / "held.go").touch()
+
+    assert first.process.wait(PATIENCE_S) == 0
+    assert (place.state(running), place.state(later)) == ("DONE", "SUBMITTED")
+    assert not (place.folder / "later").exists()
+    second = place.start()
+    place.has("later")
+    second.process.send_signal(signal.SIGINT)
+    assert second.process.wait(PATIENCE_S) == 0
+    assert place.state(later) == "DONE"
+
+
+def test_a_second_signal_ends_the_node_at_once_and_the_task_goes_on_elsewhere(place: Place):
+    first = place.start(HOLDFAST_NODE__LEASE="1s")
+    running = place.enqueue("hold", "held")
+    place.has("held")
+
+    first.process.send_signal(signal.SIGTERM)
+    first.has_said("stopping")
+    first.process.send_signal(signal.SIGTERM)
+
+    assert first.process.wait(PATIENCE_S) == 130
+    assert place.state(running) == "PROCESSING"
+    (place.folder / "held.go").touch()
+    place.start(HOLDFAST_NODE__LEASE="1s")
+    until(lambda: place.state(running) == "DONE", PATIENCE_S)
+
+
+def test_a_failing_handler_is_a_warning_and_no_payload_is_logged(place: Place):
+    worker = place.start("--verbose")
+    id = place.enqueue("fail", CANARY)
+    worker.has_said("PARKED")
+
+    (warning,) = [line for line in worker.lines if line["level"] == "WARNING"]
+    assert warning["text"] == f"task {id} failed: fail, attempt 1: ValueError: not today"
+    assert (warning["task"], warning["kind"], warning["attempt"]) == (int(id), "fail", 1)
+    assert {line["logger"] for line in worker.lines} == {"holdfast"}
+    assert "ERROR" not in {line["level"] for line in worker.lines}
+    assert CANARY not in worker.said
+
+
+@pytest.mark.store("postgres")
+def test_a_node_that_dies_is_started_again_and_no_process_shows_the_password(
+    tmp_path: Path, postgres_url: str
+):
+    # The private server trusts whoever comes from this machine, with any password.
+    place = Place(tmp_path, with_password(postgres_url))
+    try:
+        fleet = place.start("--processes", "2")
+        fleet.has_said("serves default", times=2)
+        before = fleet.children
+        shown = " ".join(" ".join(one.cmdline()) for one in [psutil.Process(), *before])
+        before[0].kill()
+        fleet.has_said("serves default", times=3)
+
+        assert len(before) == 2
+        assert CANARY not in shown + fleet.said
+        assert "ended with SIGKILL; it starts again in" in fleet.said
+        assert len(fleet.children) == 2
+        place.enqueue("note", "noted")
+        place.has("noted")
+        fleet.process.send_signal(signal.SIGTERM)
+        assert fleet.process.wait(PATIENCE_S) == 0
+        assert fleet.said.count("stopped") == 2
+    finally:
+        place.close()
+
+
+@pytest.mark.store("postgres")
+def test_nodes_stop_when_their_supervisor_is_killed(tmp_path: Path, postgres_url: str):
+    place = Place(tmp_path, postgres_url)
+    try:
+        fleet = place.start("--processes", "2")
+        fleet.has_said("serves default", times=2)
+        nodes = fleet.children
+
+        fleet.process.kill()
+
+        _, alive = psutil.wait_procs(nodes, timeout=PATIENCE_S)
+        assert not alive
+        assert fleet.said.count("stopped") == 2
+    finally:
+        place.close()
+
+
+@pytest.mark.store("sqlite")
+def test_several_nodes_on_one_old_sqlite_file_are_warned_about(tmp_path: Path):
+    place = Place(tmp_path, f"sqlite:///{tmp_path / 'app.db'}")
+    try:
+        fleet = place.start("--processes", "2")
+        fleet.has_said("serves default", times=2)
+        fleet.process.send_signal(signal.SIGTERM)
+
+        assert fleet.process.wait(PATIENCE_S) == 0
+        is_old = sqlite3.sqlite_version_info < (3, 51, 3)
+        assert ("several nodes on one file need SQLite 3.51.3 or later" in fleet.said) == is_old
+    finally:
+        place.close()
+
+
+def test_settings_that_cannot_work_are_said_once_and_not_tried_again(place: Place):
+    fleet = place.start("--processes", "2", "--queue", "defualt")
+
+    assert fleet.process.wait(PATIENCE_S) == 3
+    assert fleet.said.count("unknown queue 'defualt'; did you mean 'default'?") == 1
+
+
+def with_password(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    user, _, host = rest.rpartition("@")
+    return f"{scheme}://{user.partition(':')[0] or 'postgres'}:{CANARY}@{host}"
