@@ -24,7 +24,6 @@ from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from holdfast.bus import Bus
-from holdfast.callers import wrap
 from holdfast.client import Client, trigger_of
 from holdfast.clock import Clock, SystemClock
 from holdfast.config import Config, load_config
@@ -337,7 +336,7 @@ class Holdfast:
 
     async def enqueue_within(self, connection: Any, tasks: list[NewTask]) -> list[Enqueued]:
         runtime = await self._runtime()
-        caller = wrap(connection, kit=runtime.kit)
+        caller = runtime.caller(connection)
         if not caller.is_async:
             enqueued = caller.run_sync(runtime.store.enqueueing(tasks))
         else:
@@ -346,7 +345,7 @@ class Holdfast:
 
     def enqueue_within_sync(self, connection: Any, tasks: list[NewTask]) -> list[Enqueued]:
         runtime = self._any_runtime()
-        caller = wrap(connection, kit=runtime.kit)
+        caller = runtime.caller(connection)
         if caller.is_async:
             raise ConfigurationError("this connection is async: await enqueue() instead")
         return _sent(caller, tasks, caller.run_sync(runtime.store.enqueueing(tasks)))

@@ -6,8 +6,8 @@ import asyncio
 from random import Random
 
 import pytest
-from conditions import until
 
+from conditions import until
 from holdfast import Holdfast, Retry
 from holdfast.bus import Bus
 from holdfast.dispatch.limits import Limits

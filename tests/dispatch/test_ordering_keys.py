@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from conditions import until
 
+from conditions import until
 from holdfast import Retry, State
 from holdfast.dispatch.limits import Limits
 from holdfast.testing.apps import fresh, opened

@@ -1,4 +1,4 @@
-"""The store fails, loses replies or goes away for a while; nothing is lost and nothing runs twice."""
+"""The store fails, loses replies or goes away; nothing is lost and nothing runs twice."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import Counter
 from random import Random
 
 import pytest
-from conditions import until
 
+from conditions import until
 from holdfast.dispatch.limits import Limits
 from holdfast.testing.apps import fresh, opened
 from holdfast.testing.faults import FaultyStore
@@ -65,9 +65,7 @@ async def test_a_store_that_is_away_for_a_while_loses_and_doubles_nothing(store_
 
 
 async def test_a_standing_backlog_drains_to_nothing_under_injected_faults(store_url):
-    app, count, ran, stores = faulty_app(
-        store_url, fail_before=0.005, lose_reply=0.005, slow=0.005
-    )
+    app, count, ran, stores = faulty_app(store_url, fail_before=0.005, lose_reply=0.005, slow=0.005)
     keys = Random(3)
     async with opened(app):
         stores[0].heal()

@@ -1,6 +1,6 @@
 """A node in a process of its own, to be killed.  Its handlers leave rows that outlive it.
 
-    python node_process.py URL
+python node_process.py URL
 """
 
 from __future__ import annotations

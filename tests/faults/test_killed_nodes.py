@@ -1,4 +1,4 @@
-"""Nodes are killed with kill -9; what they were running goes on elsewhere, and effects are exact."""
+"""Nodes are killed with kill -9; what they ran goes on elsewhere, and effects are exact."""
 
 from __future__ import annotations
 

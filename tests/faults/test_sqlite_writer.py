@@ -246,6 +246,24 @@ async def test_another_connection_gets_its_turn_while_the_writer_is_busy(
     assert await other == 40
 
 
+async def test_of_several_stores_on_one_file_exactly_one_wins_each_task(
+    store: SQLiteStore,
+) -> None:
+    others = [SQLiteStore(store.path, clock=SystemClock(), rng=Random(0)) for _ in range(3)]
+    for other in others:
+        await other.open()
+    ids = await enqueued(store, *(a_task() for _ in range(60)))
+    triggers = await waiting_triggers(store)
+
+    # One task a call, so that the writers of the four stores meet at the lock again and again.
+    calls = [grab(one, [trigger]) for trigger in triggers for one in (store, *others)]
+    won = [task.id for tasks in await asyncio.gather(*calls) for task in tasks]
+
+    assert sorted(won) == ids
+    for other in others:
+        await other.close()
+
+
 async def test_the_doorbell_rings_for_every_commit_of_others_and_of_ours(
     store: SQLiteStore, caller: sqlite3.Connection
 ) -> None:

@@ -74,6 +74,9 @@ def drain(
     beside: Annotated[
         PeerName | None, typer.Option("--beside", help="Measure a peer on the same server too.")
     ] = None,
+    slots: Annotated[
+        int | None, typer.Option("--slots", min=1, help="The node's slots for async handlers.")
+    ] = None,
     runs: RunsOption = 3,
     as_json: JsonOption = False,
     strict: StrictOption = False,
@@ -82,7 +85,9 @@ def drain(
     """How fast one node empties a queue, beside the store's own ceiling."""
     if beside and store is not StoreName.POSTGRES:
         raise typer.BadParameter("pgqueuer runs on PostgreSQL only: add --store postgres")
-    scenario = Drain(tasks=tasks, beside=beside and beside.value, profile=Profile(profile))
+    scenario = Drain(
+        tasks=tasks, beside=beside and beside.value, slots=slots, profile=Profile(profile)
+    )
     _measure(scenario, store, url, runs=runs, as_json=as_json, strict=strict)
 
 

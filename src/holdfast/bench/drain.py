@@ -8,20 +8,21 @@ from typing import Any
 
 from holdfast.bench.ceiling import ceiling
 from holdfast.bench.ground import Ground
-from holdfast.bench.load import NO_PROFILE, Checked, Load, Profile, Run, checked, drained
+from holdfast.bench.load import NO_PROFILE, Checked, Load, Profile, Run, checked, drained, settled
 from holdfast.bench.peer import drained_rate
 from holdfast.bench.report import Mark
 from holdfast.clock import SystemClock
 
-PEER_TASKS_MAX = 20_000  # the peer is slower: a rate needs no more
+PEER_TASKS_MAX = 50_000  # a rate needs no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """Tasks are enqueued first; then a node starts, and the time runs until nothing is left."""
+    """Tasks are enqueued first; then a node starts, and the time runs until all are settled."""
 
     tasks: int = 50_000
     beside: str | None = None
+    slots: int | None = None  # None: as many as a node has by default
     profile: Profile = NO_PROFILE
     name = "drain"
 
@@ -37,7 +38,12 @@ class Drain:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        return {"beside": self.beside, "peer_tasks": self._peer_tasks} if self.beside else {}
+        peer = {"beside": self.beside, "peer_tasks": self._peer_tasks} if self.beside else {}
+        return peer | ({"slots": self.slots} if self.slots else {})
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"slots_async": self.slots} if self.slots else {}
 
     @property
     def _peer_tasks(self) -> int:
@@ -66,9 +72,11 @@ class Drain:
                 await load.app.store()
                 started = clock.seconds()
                 with self.profile.measuring():
-                    async with load.app.node() as node:
-                        await drained(node, lambda: load.calls)
+                    async with load.app.node(**self._settings) as node:
+                        await load.called(self.tasks)
+                        await settled(node)
                         took_s = clock.seconds() - started
+                        await drained(node, lambda: load.calls)
                 store = await load.app.store()
                 check = await checked(store, expected=self.tasks, calls=load.calls)
         return self.tasks / took_s, check

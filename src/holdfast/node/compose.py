@@ -9,7 +9,7 @@ from random import Random
 from urllib.parse import urlsplit
 
 from holdfast.bus import Bus
-from holdfast.callers import Kit, Watch, postgres_kit, sqlite_kit
+from holdfast.callers import Kit, Watch, postgres_kit, sqlite_kit, wrap
 from holdfast.client import Client
 from holdfast.clock import Clock
 from holdfast.coordinator import Coordinator
@@ -22,6 +22,7 @@ from holdfast.node.node import Node
 from holdfast.node.settings import NodeSettings
 from holdfast.store import Store
 from holdfast.telemetry.events import Events
+from holdfast.transactions import Caller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,10 @@ class Runtime:
     kit: Kit
     loop: asyncio.AbstractEventLoop
     owns_store: bool = True
+
+    def caller(self, connection: object) -> Caller:
+        """The user's open transaction, or TransactionRefused with what to do instead."""
+        return wrap(connection, kit=self.kit)
 
     async def close(self) -> None:
         await self.client.close()

@@ -375,6 +375,8 @@ class Node:
         if now - self._compared_at >= self._settings.lease_s / 3:
             self._compared_at = now
             await self._compare()
+            for queue in self.queues:
+                await self._forget_handled(queue)
         if now - self._orphans_at >= ORPHANS_S:
             self._orphans_at = now
             await self._resume_orphans()
@@ -427,6 +429,21 @@ class Node:
                 intake.unhandled.pop(id, None)
                 intake.finished(id, tasks[id])
                 self._unhandled_since.pop(id, None)
+
+    async def _forget_handled(self, queue: str) -> None:
+        """What another node has run for us, or somebody changed, need not be kept any longer."""
+        intake = self._dispatchers[queue].intake
+        ids = list(intake.unhandled)[:RESUME_BATCH]
+        if not ids:
+            return
+        found = await self._store.get(ids)
+        for id in ids:
+            trigger = intake.unhandled.get(id)
+            if trigger is None or (id in found and found[id].version == trigger.version):
+                continue
+            del intake.unhandled[id]
+            self._unhandled_since.pop(id, None)
+            intake.finished(id, trigger.version)
 
     def _failed(self, verb: str, error: Exception) -> None:
         self._events.emit(StoreFailed(verb, str(error)))

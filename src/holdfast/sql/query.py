@@ -10,7 +10,7 @@ import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -44,7 +44,7 @@ result.  It does no I/O, so the same script serves our own connections and any c
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 
-@lru_cache(maxsize=None)
+@cache
 def load(package: str, name: str, schema: str = "") -> Query:
     """The query in `queries/<name>.sql` of the package, its schema filled in."""
     text = files(package).joinpath("queries", f"{name}.sql").read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ def load(package: str, name: str, schema: str = "") -> Query:
     return Query(name, text.replace("{schema}", quoted(schema) if schema else ""))
 
 
-@lru_cache(maxsize=None)
+@cache
 def rendered(query: Query, style: Style) -> tuple[str, tuple[str, ...]]:
     """The text as the driver wants it, and the parameters' names in the order of their places."""
     names: list[str] = []

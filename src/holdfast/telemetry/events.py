@@ -124,7 +124,7 @@ class NodeStopped:
 
 
 class Events:
-    """Hands each event to every listener.  `wanted` lets hot paths skip making an event for nobody."""
+    """Hands each event to every listener; `wanted` lets hot paths skip one for nobody."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
