@@ -51,7 +51,9 @@ def opened(envelope: bytes, *, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
     if len(envelope) - _HEAD_BYTES > bytes_max:
         raise PayloadUnreadable(f"the payload takes more than {bytes_max:,} bytes")
     codec, body = envelope[:1], envelope[_HEAD_BYTES:]
-    if zlib.crc32(body) != int.from_bytes(envelope[1:_HEAD_BYTES], "big"):
+    if len(envelope) < _HEAD_BYTES or zlib.crc32(body) != int.from_bytes(
+        envelope[1:_HEAD_BYTES], "big"
+    ):
         raise PayloadUnreadable("the payload is damaged: its checksum does not match")
     if codec == b"J":
         return body

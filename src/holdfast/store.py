@@ -111,21 +111,24 @@ class Grab:
 
 
 class Cursor(NamedTuple):
-    """Where to read on: arrivals of one partition above `position`."""
+    """Where to read on: arrivals of one partition above `position`, and numbered below `until`."""
 
     partition: int
     position: Position
+    until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
     """One page for each partition, in order of (arrived, id), and the horizon of this snapshot.
 
-    Every row that will ever commit below `horizon` is visible now.
+    Every row that will ever commit below `horizon` is visible now.  `open` are the numbers above
+    it whose rows may still appear, below rows that are visible already.
     """
 
     triggers: list[Trigger]
     horizon: int
+    open: frozenset[int] = frozenset()
 
 
 class LevelCursor(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import asyncpg
+import django.db
 import psycopg
 import pytest
 from sqlalchemy import create_engine
@@ -147,6 +148,33 @@ async def test_a_scoped_session_is_its_threads_session(rig: Rig) -> None:
     way.within = await way.call(session)
     await way.close()
     engine.dispose()
+
+
+async def test_djangos_connection_objects_are_taken_like_the_alias(rig: Rig) -> None:
+    way = Django(rig.address)
+    await way.open()
+    await way.begin()
+    ids = []
+    for given in ("default", django.db.connection, way.connection):
+        way.within = given
+        ids += await rig.enqueue(way)
+    await way.commit()
+
+    await rig.sent.until(3)
+    assert rig.sent.ids == ids and not rig.kit.hooks
+    await way.close()
+
+
+async def test_djangos_lookout_leaves_with_the_next_statement_after_a_rollback(rig: Rig) -> None:
+    way = Django(rig.address)
+    await way.open()
+    await way.begin()
+    await rig.enqueue(way)
+    await way.rollback()
+    await way.execute("SELECT 1")
+
+    assert not rig.kit.hooks and not way.connection.execute_wrappers
+    await way.close()
 
 
 async def test_a_connection_that_was_closed_by_its_block_has_committed(rig: Rig) -> None:

@@ -13,7 +13,15 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import sessionmaker
 
 from callers.rig import Rig, rig_on_postgres, rig_on_sqlite
-from callers.ways import WAYS, Django, SQLite3, SQLite3Implicit, Way
+from callers.ways import (
+    WAYS,
+    Django,
+    DjangoSQLite,
+    SAConnectionSQLite,
+    SQLite3,
+    SQLite3Implicit,
+    Way,
+)
 from holdfast.callers import wrap
 from holdfast.errors import TransactionRefused
 
@@ -125,15 +133,19 @@ async def test_an_isolation_level_without_transactions_is_refused(on_postgres: R
     engine.dispose()
 
 
+@pytest.mark.parametrize("way_type", [SQLite3, SAConnectionSQLite, DjangoSQLite])
 async def test_a_read_before_the_write_is_named_as_the_cause_of_a_locked_file(
-    on_sqlite: Rig,
+    on_sqlite: Rig, way_type: type[Way]
 ) -> None:
-    way = SQLite3(on_sqlite.address)
+    way, other = way_type(on_sqlite.address), SQLite3(on_sqlite.address)
     await way.open()
-    await way.execute("BEGIN")
-    await way.call(lambda: way.within.execute("SELECT * FROM holdfast_task").fetchall())
-    other = SQLite3(on_sqlite.address)
     await other.open()
+    if way_type is SQLite3:
+        await way.execute("BEGIN")
+    else:
+        await way.begin()
+        await way.execute("SAVEPOINT one")  # begins a transaction that has no lock yet
+    await way.execute("SELECT * FROM holdfast_task")
     await other.begin()
     await on_sqlite.enqueue(other)
     await other.commit()

@@ -183,7 +183,7 @@ class SQLite3(SyncWay):
         self.within.execute("BEGIN IMMEDIATE")
 
     def on_execute(self, sql: str) -> None:
-        self.within.execute(sql)
+        self.within.execute(sql).fetchall()
 
     def on_commit(self) -> None:
         self.within.execute("COMMIT")

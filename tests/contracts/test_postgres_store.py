@@ -1,23 +1,66 @@
-"""The PostgreSQL store keeps the promises of every store, straight and behind a pooler."""
+"""The PostgreSQL store keeps the promises of every store, straight and behind a pooler.
+
+A new database costs half a second, so all tests of this file share one: its schema is migrated
+once, and each test finds every table empty.  Whatever a test leaves connected fails it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
 from random import Random
 
+import asyncpg
 import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.store import Store
 from holdfast.stores.postgres import PostgresStore
 from holdfast.task import Event, Outcome, TaskId
-from holdfast.testing.contracts.builders import NODE, grabbed
+from holdfast.testing.contracts.builders import NODE, eventually, grabbed
 from holdfast.testing.contracts.store import StoreContract
+from holdfast.testing.pgbouncer import PgBouncer, is_installed
+from holdfast.testing.postgres import Server
+
+TABLES = "task, archive, key, partition, backlog, mark, node"
+OTHERS = (
+    "SELECT pid FROM pg_stat_activity "
+    "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+)
+
+
+def a_store(url: str) -> PostgresStore:
+    return PostgresStore(url, clock=SystemClock(), rng=Random(0))
+
+
+@pytest.fixture(scope="module")
+def database(postgres: Server) -> Iterator[str]:
+    """The name of a database with the schema in it."""
+    name = f"holdfast_contract_{os.getpid()}"
+    url = postgres.create_database(name)
+    asyncio.run(a_store(url).migrate())
+    yield name
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+async def emptied(postgres: Server, database: str) -> AsyncIterator[str]:
+    """The database with nothing in it; after the test nobody may be connected any more."""
+    connection = await asyncpg.connect(postgres.url(database))
+    for table in TABLES.split(", "):
+        await connection.execute(f"DELETE FROM holdfast.{table}")
+    yield database
+    await eventually(lambda: _is_alone(connection))
+    await connection.close()
+
+
+async def _is_alone(connection: asyncpg.Connection) -> bool:
+    return not await connection.fetch(OTHERS)
 
 
 async def opened(url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(url, clock=SystemClock(), rng=Random(0))
-    await store.migrate()
+    store = a_store(url)
     await store.open()
     yield store
     await store.close()
@@ -25,8 +68,8 @@ async def opened(url: str) -> AsyncIterator[PostgresStore]:
 
 class TestPostgresStore(StoreContract):
     @pytest.fixture
-    async def store(self, postgres_url: str) -> AsyncIterator[PostgresStore]:
-        async for store in opened(postgres_url):
+    async def store(self, postgres: Server, emptied: str) -> AsyncIterator[PostgresStore]:
+        async for store in opened(postgres.url(emptied)):
             assert not store.is_pooled
             yield store
 
@@ -48,7 +91,10 @@ class TestPostgresStore(StoreContract):
 @pytest.mark.whole
 class TestPostgresStoreBehindPgBouncer(TestPostgresStore):
     @pytest.fixture
-    async def store(self, pgbouncer_url: str) -> AsyncIterator[PostgresStore]:
-        async for store in opened(pgbouncer_url):
-            assert store.is_pooled
-            yield store
+    async def store(self, postgres: Server, emptied: str) -> AsyncIterator[PostgresStore]:
+        if not is_installed():
+            pytest.skip("pgbouncer is not installed")
+        with PgBouncer(postgres.url()) as pooler:
+            async for store in opened(pooler.url(emptied)):
+                assert store.is_pooled
+                yield store

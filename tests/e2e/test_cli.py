@@ -82,7 +82,8 @@ def run(bare: Run, store_url: str) -> Run:
     def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         return bare(*arguments, **({"HOLDFAST_URL": store_url} | more))
 
-    assert run("db", "migrate").returncode == 0
+    if store_url.startswith("postgresql"):  # an SQLite store makes its tables by itself
+        assert run("db", "migrate").returncode == 0
     return run
 
 
@@ -109,7 +110,9 @@ def assert_says(done: subprocess.CompletedProcess[str], code: str, exit_code: in
 
 
 def assert_no_task(run: Run) -> None:
-    assert items(run("task", "list", "--json")) == []
+    listed = run("task", "list", "--json")
+    if listed.returncode != 6:  # no file at all: nothing can have been written to it
+        assert items(listed) == []
 
 
 # ── messages: what, why, what to do; and nothing was written ──────────────────────────────────
@@ -140,7 +143,9 @@ def test_a_missing_file_is_named_and_not_made(bare: Run, folder: Path):
 def test_a_missing_schema_says_how_to_make_it(bare: Run, postgres_url: str):
     done = bare("task", "list", HOLDFAST_URL=postgres_url)
 
-    assert_says(done, "HF1401", 4, "the tables of Holdfast are missing in", "run `holdfast db migrate`")
+    assert_says(
+        done, "HF1401", 4, "the tables of Holdfast are missing in", "run `holdfast db migrate`"
+    )
     status = bare("db", "status", "--json", HOLDFAST_URL=postgres_url)
     assert status.returncode == 4
     assert json.loads(status.stdout)["database"] == 0
@@ -347,6 +352,8 @@ def test_a_payload_is_shown_only_on_request_and_with_a_warning(run: Run):
 
 
 def test_a_task_that_does_not_exist_is_not_found(run: Run):
+    enqueued(run, "add", "[1]")
+
     assert_says(run("task", "show", "4711"), "HF1105", 3, "no task has the id 4711")
 
 
@@ -488,7 +495,7 @@ def test_every_command_stands_in_the_reference(bare: Run):
             assert re.search(rf"`holdfast {f'{noun} {verb}'.strip()}\b", page), (noun, verb)
 
 
-# ── helpers ───────────────────────────────────────────────────────────────────────────────────
+# ── what the tests need ──────────────────────────────────────────────────────────────────────
 
 
 async def migrated(app: holdfast.Holdfast) -> None:

@@ -39,6 +39,10 @@ async def hold(name: str) -> None:
     while not Path(name + ".go").exists():
         await asyncio.sleep(0.01)
 
+@app.task(deadline=0.2)
+async def overstay(name: str) -> None:
+    await hold(name)
+
 @app.task
 async def fail(secret: str) -> None:
     raise ValueError("not today")
@@ -95,6 +99,10 @@ class Place:
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def rows(self, *arguments: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.run(*arguments, "--json"))["items"]
+        return found
 
     def enqueue(self, kind: str, argument: str) -> str:
         row = self.run("task", "enqueue", "orders", kind, json.dumps([argument]), "--json")
@@ -190,6 +198,39 @@ def test_a_failing_handler_is_a_warning_and_no_payload_is_logged(place: Place):
     assert CANARY not in worker.said
 
 
+def test_all_tasks_of_a_kind_in_error_are_resumed_together(place: Place):
+    worker = place.start("--verbose")
+    ids = {place.enqueue("fail", "x") for _ in range(2)}
+    done = place.enqueue("note", "noted")
+    worker.has_said("PARKED", times=2)
+    place.has("noted")
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(PATIENCE_S) == 0
+
+    listed = {row["id"] for row in place.rows("task", "list", "--state", "error")}
+    counted = place.run("task", "resume", "--kind", "fail", "--all", "--dry-run")
+    resumed = {row["id"] for row in place.rows("task", "resume", "--kind", "fail", "--all")}
+
+    assert listed == resumed == ids
+    assert counted == ""
+    assert {place.state(id) for id in ids} == {"SUBMITTED"}
+    assert place.state(done) == "DONE"
+
+
+def test_tasks_past_their_deadline_are_listed_as_stuck(place: Place):
+    place.start("--verbose")
+    stuck = place.enqueue("overstay", "late")
+    fine = place.enqueue("hold", "fine")
+    place.has("late")
+    place.has("fine")
+
+    def seen() -> list[str]:
+        return [row["id"] for row in place.rows("task", "list", "--stuck")]
+
+    until(lambda: seen() == [stuck], PATIENCE_S)
+    assert place.state(fine) == "PROCESSING"
+
+
 @pytest.mark.store("postgres")
 def test_a_node_that_dies_is_started_again_and_no_process_shows_the_password(
     tmp_path: Path, postgres_url: str
@@ -200,7 +241,9 @@ def test_a_node_that_dies_is_started_again_and_no_process_shows_the_password(
         fleet = place.start("--processes", "2")
         fleet.has_said("serves default", times=2)
         before = fleet.children
-        shown = " ".join(" ".join(one.cmdline()) for one in [psutil.Process(), *before])
+        shown = " ".join(
+            " ".join(one.cmdline()) for one in (psutil.Process(fleet.process.pid), *before)
+        )
         before[0].kill()
         fleet.has_said("serves default", times=3)
 

@@ -6,10 +6,10 @@ import asyncio
 import threading
 
 import pytest
+
 from conditions import until
 from engine import in_processes
 from engine.in_processes import own
-
 from holdfast import Answer, ParkInError, Retry, State
 from holdfast.store import Change, Filter, Record
 from holdfast.task import MOVES, Event, Outcome, TaskId

@@ -7,10 +7,10 @@ import os
 import threading
 
 import pytest
+
 from conditions import until
 from engine import in_processes
 from engine.in_processes import own
-
 from holdfast import Again, Retry, State, current_task
 from holdfast.errors import TaskNotDone
 from holdfast.telemetry.events import AttemptFailed, TaskGrabbed, TaskSettled

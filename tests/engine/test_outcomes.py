@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
-from conditions import until
 
+from conditions import until
 from holdfast import (
     Again,
     CancelTask,
@@ -78,7 +79,7 @@ async def test_retries_wait_twice_as_long_each_time_and_end_in_error(app):
         await until(lambda: len(started) == 4)
         await node.drained(10)
 
-    waits = [after - before for before, after in zip(started, started[1:], strict=False)]
+    waits = [after - before for before, after in pairwise(started)]
     for wait, expected in zip(waits, [0.1, 0.2, 0.3], strict=True):  # the third is capped
         assert expected - 0.01 <= wait < expected + 1.0
     task = await handle.task()

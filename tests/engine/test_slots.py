@@ -7,8 +7,8 @@ import threading
 import tomllib
 
 import pytest
-from conditions import until
 
+from conditions import until
 from holdfast import AllOf, FixedSlots, Holdfast, PerKey, PerKind, Retry, State
 from holdfast.dispatch.limits import Limits
 from holdfast.outcomes import Later
@@ -132,7 +132,7 @@ async def test_the_slot_is_freed_in_every_ending(make_app, ending):
     slots, laters = FixedSlots(2), []
 
     @app.task(time_limit=0.05 if ending == "time-out" else None)
-    async def work() -> None | Later[None]:
+    async def work() -> Later[None] | None:
         if ending == "exception":
             raise ValueError
         if ending == "time-out":
@@ -320,9 +320,7 @@ async def test_policies_can_be_built_from_configuration_by_a_layer_on_top(app):
 
 @pytest.mark.req("TASK-20")
 @pytest.mark.parametrize("mode", ["async", "thread"])
-async def test_an_attempt_whose_task_was_resumed_cannot_overwrite_the_newer_state(
-    app, heard, mode
-):
+async def test_an_attempt_whose_task_was_resumed_cannot_overwrite_the_newer_state(app, heard, mode):
     let_go = threading.Event()
     started: list[int] = []
 

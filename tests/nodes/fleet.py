@@ -119,7 +119,7 @@ class Fleet:
 
     async def until_shared(self, timeout_s: float = 10.0) -> None:
         async with asyncio.timeout(timeout_s):
-            while await self.owners() != self.shared():  # noqa: ASYNC110
+            while await self.owners() != self.shared():
                 await asyncio.sleep(0.01)
 
     async def until_drained(self, timeout_s: float = 20.0) -> None:
@@ -127,7 +127,7 @@ class Fleet:
         store = self.peers[0].store.real
         left = Filter(states=(State.WAITING, State.SUBMITTED, State.PROCESSING), limit=1)
         async with asyncio.timeout(timeout_s):
-            while await store.find(left) or not self.is_idle:  # noqa: ASYNC110
+            while await store.find(left) or not self.is_idle:
                 await asyncio.sleep(0.02)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ from conditions import until
 from holdfast import Holdfast
 from holdfast.dispatch.limits import Limits
 from holdfast.dispatch.slots import FixedSlots, PerKind
+from holdfast.node.node import Node
 from holdfast.testing.apps import fresh, opened
 
 
@@ -39,12 +41,25 @@ class Shop:
         return [number for one, number in self.started if one == kind]
 
 
+async def most_until(node: Node, is_over: Callable[[], bool]) -> int:
+    """The most triggers in memory at any turn of the loop until then."""
+    most = 0
+    async with asyncio.timeout(10):
+        while not is_over():
+            most = max(most, node.looked_ahead)
+            await asyncio.sleep(0)
+    return most
+
+
 @pytest.mark.req("TASK-33")
 async def test_ten_thousand_tasks_of_a_full_kind_do_not_delay_ten_of_a_free_one(store_url):
     app = fresh(store_url)
     shop = Shop(app, "full", "free")
     booking = PerKind({"full": FixedSlots(1)})
-    async with opened(app), app.node(booking=booking, limits=Limits(look_ahead=10_020)) as node:
+    async with (
+        opened(app),
+        app.node(drain_s=0.1, booking=booking, limits=Limits(look_ahead=10_020)) as node,
+    ):
         await shop.enqueue("full", range(10_000))
         await until(lambda: node.looked_ahead >= 9_999, timeout_s=20)
         loop = asyncio.get_running_loop()
@@ -63,7 +78,7 @@ async def test_a_full_kind_never_fills_the_whole_look_ahead(store_url):
     shop = Shop(app, "full", "free")
     booking = PerKind({"full": FixedSlots(1)})
     limits = Limits(look_ahead=200, window=100, reload_at=10)
-    async with opened(app), app.node(booking=booking, limits=limits) as node:
+    async with opened(app), app.node(drain_s=0.1, booking=booking, limits=limits) as node:
         await shop.enqueue("full", range(1_000))
         await until(lambda: len(shop.of("full")) == 1)
 
@@ -82,14 +97,12 @@ async def test_one_channel_serves_many_kinds_and_priorities_within_the_look_ahea
     shop.gate.set()
     rng, most = Random(3), 0
     limits = Limits(look_ahead=100, window=20, reload_at=5, page=64)
-    async with opened(app), app.node(slots_async=8, limits=limits) as node:
+    async with opened(app), app.node(drain_s=0.1, slots_async=8, limits=limits) as node:
         for number in range(800):
             options = shop.tasks[rng.choice(kinds)].options(priority=rng.randrange(10))
             await options.enqueue(number)
             most = max(most, node.looked_ahead)
-        while len(shop.started) < 800:
-            most = max(most, node.looked_ahead)
-            await asyncio.sleep(0)
+        most = max(most, await most_until(node, lambda: len(shop.started) == 800))
         await node.drained(10)
 
     assert most <= 100
@@ -102,19 +115,14 @@ async def test_a_burst_beyond_the_look_ahead_limit_stays_in_the_store(store_url)
     app = fresh(store_url)
     shop = Shop(app, "held")
     limits = Limits(look_ahead=100, window=20, reload_at=5, page=64)
-    async with opened(app), app.node(slots_async=2, limits=limits) as node:
+    async with opened(app), app.node(drain_s=0.1, slots_async=2, limits=limits) as node:
         most = 0
         for first in range(0, 3_000, 500):
             await shop.enqueue("held", range(first, first + 500))
             most = max(most, node.looked_ahead)
         await until(lambda: node.looked_ahead >= 50)
-        for _ in range(200):
-            most = max(most, node.looked_ahead)
-            await asyncio.sleep(0.001)
         shop.gate.set()
-        while len(shop.started) < 3_000:
-            most = max(most, node.looked_ahead)
-            await asyncio.sleep(0)
+        most = max(most, await most_until(node, lambda: len(shop.started) == 3_000))
         await node.drained(20)
 
     assert most <= 100
@@ -127,7 +135,7 @@ async def test_within_the_look_ahead_the_task_of_a_higher_priority_that_came_las
 ):
     app = fresh(store_url)
     shop = Shop(app, "one", "other")
-    async with opened(app), app.node(slots_async=1) as node:
+    async with opened(app), app.node(drain_s=0.1, slots_async=1) as node:
         await shop.enqueue("one", range(1), priority=5)
         await until(lambda: len(shop.started) == 1)
         await shop.enqueue("one", range(1, 51), priority=5)
@@ -150,7 +158,7 @@ async def test_a_full_kind_at_a_high_priority_does_not_stop_a_free_one_at_a_low_
     app = fresh(store_url)
     shop = Shop(app, "full", "free")
     booking = PerKind({"full": FixedSlots(2)})
-    async with opened(app), app.node(booking=booking) as node:
+    async with opened(app), app.node(drain_s=0.1, booking=booking) as node:
         await shop.enqueue("full", range(50), priority=0)
         await until(lambda: len(shop.of("full")) == 2 and node.looked_ahead == 48)
 
@@ -166,7 +174,7 @@ async def test_a_task_skipped_for_its_full_kind_does_not_block_its_key_in_other_
     app = fresh(store_url)
     shop = Shop(app, "full", "free")
     booking = PerKind({"full": FixedSlots(1)})
-    async with opened(app), app.node(booking=booking) as node:
+    async with opened(app), app.node(drain_s=0.1, booking=booking) as node:
         await shop.enqueue("full", range(30), fairness_key="tenant", priority=0)
         await until(lambda: len(shop.of("full")) == 1 and node.looked_ahead == 29)
 

@@ -57,6 +57,14 @@ def anyone(task: Task) -> Trigger:
     )
 
 
+async def left_to(fleet: Fleet, owner: Peer, *, of: int) -> list[Task]:
+    """The tasks in the owner's partitions, of so many enqueued and of which none was cleaned."""
+    owners = await fleet.owners()
+    found = await owner.store.real.find(Filter(limit=1_000))
+    assert len(found) == of
+    return [task for task in found if owners[task.partition] == owner.name]
+
+
 async def enqueue(peer: Peer, numbers: range) -> None:
     await peer.tasks["count"].enqueue_many([(number,) for number in numbers])
 
@@ -94,7 +102,7 @@ async def test_a_third_node_gets_its_share_at_once_and_nothing_is_lost(store_url
             joined_at = loop.time()
             third = await fleet.join()
             wished = [n for n, name in fleet.shared().items() if name == third.name]
-            while {(await fleet.owners())[n] for n in wished} & {"a", "b"}:  # noqa: ASYNC110
+            while {(await fleet.owners())[n] for n in wished} & {"a", "b"}:
                 await asyncio.sleep(0.01)
             granted_s = loop.time() - joined_at
             await fleet.until_shared()
@@ -193,12 +201,12 @@ async def test_a_node_that_does_not_own_the_partition_may_try_the_grab(store_url
         await fleet.until_shared()
         owner.cut_off()
         await enqueue(other, range(64))
-        mine = [n for n, name in (await fleet.owners()).items() if name == other.name]
-        await until(lambda: len(ran.by) == 2 * len(mine))
+        rest = await left_to(fleet, owner, of=64)
+        await until(lambda: len(ran.by) == 64 - len(rest))
 
-        rest = await other.store.real.find(Filter(states=[State.SUBMITTED]))
         other.bus.publish([anyone(task) for task in rest])
         await until(lambda: len(ran.by) == 64)
+        owner.back()
         await fleet.until_drained()
 
         assert set((await fleet.owners()).values()) == {"a", "b"}
@@ -213,21 +221,21 @@ async def test_a_task_with_an_ordering_key_is_not_grabbed_by_a_node_that_does_no
     async with Fleet(store_url, ran.register, **settings) as fleet:
         owner, other = await fleet.join(), await fleet.join()
         await fleet.until_shared()
-        owners = await fleet.owners()
         owner.cut_off()
         count = other.tasks["count"]
         numbers = {
             (await count.options(ordering_key=f"key {number}").enqueue(number)).id: number
             for number in range(20)
         }
-        rest = await other.store.real.find(Filter(states=[State.SUBMITTED]))
-        rest = [task for task in rest if owners[task.partition] == "a"]
+        rest = await left_to(fleet, owner, of=20)
+        await until(lambda: len(ran.by) == 20 - len(rest))
         other.bus.publish([anyone(task) for task in rest])
-        await enqueue(other, range(100, 100 + 2 * len(owners)))  # behind them, on the same bus
-        await until(lambda: len(ran.by) >= 20 - len(rest) + len(owners))
+        await enqueue(other, range(100, 164))  # behind them, on the same bus
+        after = await left_to(fleet, owner, of=84)
+        await until(lambda: len(ran.by) == 84 - len(after))
 
         states = await other.store.real.get([task.id for task in rest])
-        assert len(rest) > 3
+        assert 0 < len(rest) < 20
         assert {task.state for task in states.values()} == {State.SUBMITTED}
         owner.back()
         await fleet.until_drained()

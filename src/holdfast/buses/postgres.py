@@ -117,12 +117,7 @@ class Sender:
         self._sending: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._connection: Any = None
-
-    @property
-    def backend(self) -> int | None:
-        """The server process behind our NOTIFY, by which we know our own notices."""
-        connection = self._connection
-        return None if connection is None else int(connection.get_server_pid())
+        self.backend: int | None = None  # the server's process by which we know our own notices
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is None:
@@ -204,6 +199,7 @@ class Sender:
                 async with asyncio.timeout(ANSWER_S_MAX):
                     if self._connection is None:
                         self._connection = await self._connect()
+                        self.backend = self._connection.get_server_pid()
                     await self._connection.execute(_NOTIFY, channels, payloads)
                 return True
             except Exception as error:

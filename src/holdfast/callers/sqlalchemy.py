@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError
 
 from holdfast.callers.kit import POSTGRES, SQLITE, Kit, checking, refuse_dialect
 from holdfast.callers.scripts import OnlyAsync, OnlySync, play, play_async
@@ -94,8 +95,10 @@ class SQLAlchemyCaller(_Caller, OnlySync):
             connection.exec_driver_sql("PRAGMA wal_autocheckpoint = 0")  # only the store does
         try:
             return play(script, execute)
-        except Exception as error:
-            raise _named(error) from error
+        except DBAPIError as error:
+            if is_locked(error.orig):
+                raise TransactionRefused(locked_because(error.orig)) from error
+            raise
 
 
 class AsyncSQLAlchemyCaller(_Caller, OnlyAsync):
@@ -123,8 +126,10 @@ class AsyncSQLAlchemyCaller(_Caller, OnlyAsync):
             await connection.exec_driver_sql("PRAGMA wal_autocheckpoint = 0")
         try:
             return await play_async(script, execute)
-        except Exception as error:
-            raise _named(error) from error
+        except DBAPIError as error:
+            if is_locked(error.orig):
+                raise TransactionRefused(locked_because(error.orig)) from error
+            raise
 
 
 class Hook:
@@ -251,9 +256,3 @@ def _is_autocommit(connection: Any) -> bool:
         # What create_engine(isolation_level=…) was given; SQLAlchemy shows it to nobody.
         level = getattr(connection.dialect, "_on_connect_isolation_level", None)
     return bool(level == "AUTOCOMMIT")
-
-
-def _named(error: Exception) -> Exception:
-    """The cause in words, where SQLite does not let the caller write."""
-    cause = getattr(error, "orig", None)
-    return TransactionRefused(locked_because(cause)) if is_locked(cause) else error

@@ -1,8 +1,8 @@
 """Several nodes on one machine: each a process of its own, started again when it dies.
 
-The children run `holdfast worker` in sessions of their own, so that Ctrl-C in the terminal reaches
-the supervisor alone, which passes it on once.  Addresses travel in the environment, never in
-argv.  When the supervisor dies, the children's stdin ends and they stop gracefully.
+The children run `holdfast worker` in process groups of their own, so that Ctrl-C in the terminal
+reaches the supervisor alone, which passes it on once.  Addresses travel in the environment, never
+in argv.  When the supervisor dies, the children's stdin ends and they stop gracefully.
 """
 
 from __future__ import annotations

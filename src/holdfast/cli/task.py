@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -21,6 +22,7 @@ from holdfast.cli.find import (
 )
 from holdfast.cli.output import Format, JsonOption, OutputOption, chosen, write_one, write_rows
 from holdfast.cli.problems import note
+from holdfast.clock import SystemClock
 from holdfast.config import Config, duration
 from holdfast.errors import UnknownTask, WrongArguments
 from holdfast.payload import PayloadUnreadable, body_text
@@ -84,6 +86,9 @@ def list_(
     kind: Annotated[Texts, typer.Option(help="Several mean any of them.")] = None,
     queue: Annotated[Texts, typer.Option(help="Several mean any of them.")] = None,
     fairness_key: Annotated[Texts, typer.Option(help="Several mean any of them.")] = None,
+    stuck: Annotated[
+        bool, typer.Option("--stuck", help="Only PROCESSING ones past their deadline.")
+    ] = False,
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="How many at most.")] = 50,
     after: Annotated[int | None, typer.Option(help="Only ids above this one.")] = None,
     url: UrlOption = None,
@@ -92,18 +97,20 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List tasks by id, without their payloads."""
+    if stuck and state:
+        raise typer.BadParameter("--stuck names the state itself: leave --state out")
     wanted = Filter(
-        states=[_state(name) for name in state or ()],
+        states=[State.PROCESSING] if stuck else [_state(name) for name in state or ()],
         kinds=kind or (),
         queues=queue or (),
         fairness_keys=fairness_key or (),
         after=None if after is None else TaskId(after),
         limit=limit,
     )
-    tasks = asyncio.run(_found(find_config(url, schema), wanted))
+    tasks = asyncio.run(_found(find_config(url, schema), wanted, stuck=stuck))
     next_after = str(tasks[-1].id) if len(tasks) == limit else None
     write_rows(
-        [as_row(task) for task in tasks],
+        [as_row(task) | _short(task, chosen(output, as_json)) for task in tasks],
         schema=SCHEMA,
         columns=COLUMNS,
         output=chosen(output, as_json),
@@ -172,9 +179,17 @@ async def _enqueued(
     return {"id": str(handle.id), "created": handle.created}
 
 
-async def _found(config: Config, wanted: Filter) -> list[Task]:
+async def _found(config: Config, wanted: Filter, *, stuck: bool) -> list[Task]:
     async with found_store(config) as store:
-        return await store.find(wanted)
+        if not stuck:
+            return await store.find(wanted)
+        # For a list this machine's clock is good enough; what happens to them, the store decides.
+        now = SystemClock().now()
+        found: list[Task] = []
+        while len(found) < wanted.limit and (page := await store.find(wanted)):
+            found += [task for task in page if task.deadline_at and task.deadline_at < now]
+            wanted = replace(wanted, after=page[-1].id)
+        return found[: wanted.limit]
 
 
 async def _got(config: Config, id: TaskId) -> list[Task]:
@@ -228,6 +243,13 @@ def _body(envelope: bytes) -> Any:
         return msgspec.json.decode(body_text(envelope))
     except (PayloadUnreadable, msgspec.DecodeError) as error:
         return f"(unreadable: {error})"
+
+
+def _short(task: Task, output: Format) -> dict[str, Any]:
+    """In a table an error is its last line, which says most; `show` has all of it."""
+    if output is not Format.TABLE or not task.error:
+        return {}
+    return {"error": task.error.strip().splitlines()[-1]}
 
 
 def _moment(at: Any) -> str | None:

@@ -96,7 +96,11 @@ class LiveScreen:
         for name in STATES:
             count = numbers.states[name]
             bar = ProgressBar(
-                total=max(numbers.tasks, 1), completed=count, width=40, complete_style=COLOURS[name]
+                total=max(numbers.tasks, 1),
+                completed=count,
+                width=40,
+                complete_style=COLOURS[name],
+                finished_style=COLOURS[name],
             )
             table.add_row(Text(name, style=COLOURS[name]), bar, str(count))
         head = f"{numbers.orders} orders, {numbers.tasks} tasks, {numbers.retried} retried"

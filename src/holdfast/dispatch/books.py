@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.clock import Clock
 from holdfast.dispatch.intake import Intake, Partition
@@ -58,6 +58,7 @@ class Books:
         self._rang = False
         self._exact_at = 0.0
         self._trim_at = clock.seconds() + self._limits.trim_s
+        self._open: set[int] = set()  # transactions that early reads found open
         self._is_behind = True  # the last exact page was full: there is more above P
 
     def ring(self) -> None:
@@ -152,11 +153,39 @@ class Books:
             return False
         cursors = [Cursor(p.number, p.early) for p in partitions]
         page = await self._store.arrivals(self._intake.queue, cursors, limit=limit, exact=False)
-        self._intake.read_early(page.triggers)
+        has_room = self._intake.read_early(page.triggers)
+        ended, self._open = self._open - page.open, self._open | page.open
+        if ended:
+            has_room = await self._read_late(partitions, ended, limit) and has_room
         self._offered()
         is_full = len(page.triggers) >= limit
-        self._rang |= is_full
-        return is_full
+        self._rang |= is_full or not has_room
+        return is_full and has_room
+
+    async def _read_late(
+        self, partitions: Sequence[Partition], ended: Iterable[int], limit: int
+    ) -> bool:
+        """Rows of transactions that were open at an earlier read: E has passed their numbers.
+
+        The exact read would find them, but not while an older transaction is still open.
+        """
+        for number in sorted(ended):
+            at = dict.fromkeys((p.number for p in partitions), Position(number, 0))
+            while at:
+                cursors = [Cursor(n, position, number + 1) for n, position in at.items()]
+                page = await self._store.arrivals(
+                    self._intake.queue, cursors, limit=limit, exact=False
+                )
+                if self._intake.hear(page.triggers):
+                    return False  # the number stays, and is read again when there is room
+                lines = _lines(page.triggers)
+                at = {
+                    n: Position(number, line[-1].id)
+                    for n, line in lines.items()
+                    if len(line) >= limit
+                }
+            self._open.discard(number)
+        return True
 
     async def _read_exact(self) -> None:
         """Append what lies above P and below the horizon, and move P with it."""
@@ -165,9 +194,7 @@ class Books:
         limit = max(1, limits.page // len(partitions))
         cursors = [Cursor(p.number, p.position) for p in partitions]
         page = await self._store.arrivals(intake.queue, cursors, limit=limit, exact=True)
-        rows: dict[int, list[Trigger]] = defaultdict(list)
-        for trigger in page.triggers:
-            rows[trigger.partition].append(trigger)
+        rows = _lines(page.triggers)
         self._is_behind = any(len(line) >= limit for line in rows.values())
         moves: list[tuple[Partition, list[Entry], Position | None]] = []
         for partition in partitions:
@@ -299,6 +326,14 @@ class Books:
         """Another node has a higher epoch: write nothing more, not even a last mark."""
         self._intake.lose(partition.number)
         self._events.emit(PartitionLost(self._intake.queue, partition.number, partition.epoch))
+
+
+def _lines(triggers: Iterable[Trigger]) -> dict[int, list[Trigger]]:
+    """The triggers of a page by partition, each line in order."""
+    lines: dict[int, list[Trigger]] = defaultdict(list)
+    for trigger in triggers:
+        lines[trigger.partition].append(trigger)
+    return lines
 
 
 def _marks_of(partition: Partition, entries: Sequence[Entry]) -> dict[Column, Mark]:

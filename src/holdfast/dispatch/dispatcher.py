@@ -7,8 +7,8 @@ decides: a trigger that comes late, twice or for nothing costs one row of one st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Protocol
 
 from holdfast.booking import Booking, Full
 from holdfast.clock import Clock
@@ -75,6 +75,7 @@ class Dispatcher:
         self._limits = limits
         self._booked: dict[TaskId, Trigger] = {}
         self._later: dict[TaskId, Trigger] = {}  # wait for an older attempt of the same task
+        self._misjudged: dict[TaskId, str] = {}  # the booking policy raised: why
         self._busy: dict[str, TaskId] = {}  # ordering keys with a task on its way or running
         self._foreign: dict[str, Running] = {}  # ordering keys that another live node is running
         self._blocked: set[str] = set()  # ordering keys that wait for an elder
@@ -179,7 +180,9 @@ class Dispatcher:
                 trigger = item.trigger
                 if item.level.pass_ > 1:
                     self.intake.dispatched(trigger, item.level)
-                if trigger.id in self._booked:
+                if trigger.id in self._misjudged:
+                    self._run(self._park(trigger, self._misjudged.pop(trigger.id)))
+                elif trigger.id in self._booked:
                     # Resumed or cancelled while it runs here: its attempt is ending, and two
                     # attempts of one task never overlap on a node.
                     self._booking.free(trigger)
@@ -189,9 +192,12 @@ class Dispatcher:
                     batch.append(trigger)
             if not batch:
                 return
-            grab = self._loop.create_task(self._grab_and_start(batch))
-            self._grabs.add(grab)
-            grab.add_done_callback(self._grab_ended)
+            self._run(self._grab_and_start(batch))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        grab = self._loop.create_task(work)
+        self._grabs.add(grab)
+        grab.add_done_callback(self._grab_ended)
 
     def _grab_ended(self, grab: asyncio.Task[None]) -> None:
         self._grabs.discard(grab)
@@ -204,7 +210,12 @@ class Dispatcher:
         key = trigger.ordering_key
         if key is not None and self._is_held(key):
             return BUSY
-        full = self._booking.book(trigger, now=self._clock.now())
+        try:
+            full = self._booking.book(trigger, now=self._clock.now())
+        except Exception as error:
+            # It leaves the table to be parked: it must not stop those who stand behind it.
+            self._misjudged[trigger.id] = f"the booking policy failed: {error!r}"
+            return None
         self._was_full = full is not None
         if full is None:
             if key is not None:
@@ -216,6 +227,17 @@ class Dispatcher:
 
     def _is_held(self, key: str | None) -> bool:
         return key in self._busy or key in self._blocked or key in self._foreign
+
+    async def _park(self, trigger: Trigger, reason: str) -> None:
+        """The policy cannot judge this trigger: a person looks, and its place is free."""
+        try:
+            await self._store.park({trigger.id: trigger.version}, reason)
+        except Exception as error:
+            self._events.emit(StoreFailed("park", str(error)))
+            await asyncio.sleep(self._limits.retry_s)
+            self._offer_later(trigger)
+        else:
+            self.intake.finished(trigger.id, trigger.version)
 
     # ── the grab ──────────────────────────────────────────────────────────────────────────
 

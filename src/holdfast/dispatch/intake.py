@@ -103,8 +103,9 @@ class Intake:
         unwritten = sum(len(p.unwritten) for p in self.partitions.values())
         return self.limits.look_ahead - len(self.table) - unwritten - len(self._unoffered)
 
-    def hear(self, triggers: Iterable[Trigger]) -> None:
-        """Take in hints from the bus or an early read; what does not fit is left to arrivals."""
+    def hear(self, triggers: Iterable[Trigger]) -> list[Trigger]:
+        """Take in hints from the bus or an early read; answers what did not fit into memory."""
+        left: list[Trigger] = []
         known, partitions, table = self.known, self.partitions, self.table
         for trigger in triggers:
             id = trigger.id
@@ -126,17 +127,31 @@ class Intake:
             if backlog.is_empty and column not in partition.awaiting:
                 if table.add(trigger, Level(max(1, backlog.top_pass), next(self._seq))):
                     known[id] = trigger.version
+                else:
+                    left.append(trigger)
             elif self._may_append(partition):
                 partition.unwritten[id] = trigger
                 partition.awaiting.add(column)
+            else:
+                left.append(trigger)
+        return left
 
-    def read_early(self, triggers: Sequence[Trigger]) -> None:
-        """Take in a page of an early read, and move the cursors past it."""
-        self.hear(triggers)
+    def read_early(self, triggers: Sequence[Trigger]) -> bool:
+        """Take in a page of an early read, and move the cursors past it; False: no room for all.
+
+        A cursor never passes a trigger that was not taken in: while a transaction stays open
+        somewhere, the exact read does not get there either.
+        """
+        left = {(trigger.partition, trigger.id) for trigger in self.hear(triggers)}
+        full: set[int] = set()
         for trigger in triggers:
-            partition = self.partitions.get(trigger.partition)
-            if partition is not None:
+            number = trigger.partition
+            if (number, trigger.id) in left:
+                full.add(number)
+            partition = self.partitions.get(number)
+            if partition is not None and number not in full:
                 partition.early = max(partition.early, Position(trigger.arrived, trigger.id))
+        return not full
 
     # ── appends ───────────────────────────────────────────────────────────────────────────
 

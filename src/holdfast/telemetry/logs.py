@@ -84,7 +84,8 @@ class HumanFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
-        line = f"{at} {record.levelname.lower():<7} {record.getMessage()}"
+        level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        line = f"{at} {level}{record.getMessage()}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         code = _COLOURS.get(record.levelno)

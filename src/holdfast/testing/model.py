@@ -233,13 +233,14 @@ class ModelStore(ModelPartitions):
         self, queue: str, cursors: Sequence[Cursor], *, limit: int, exact: bool
     ) -> Arrivals:
         found: list[Trigger] = []
-        for partition, position in cursors:
+        for partition, position, until in cursors:
             place = (queue, partition, State.SUBMITTED)
             line = [
                 self._trigger(task)
                 for task in self._tasks.values()
                 if (task.queue, task.partition, task.state) == place
                 and (self._arrived[task.id], task.id) > position
+                and (until is None or self._arrived[task.id] < until)
             ]
             found += sorted(line, key=lambda trigger: (trigger.arrived, trigger.id))[:limit]
         return Arrivals(found, self._last_arrived + 1)

@@ -24,6 +24,7 @@ from holdfast.store import (
 from holdfast.stores.postgres.connection import Database
 from holdfast.task import Trigger
 
+LAST_XID = 2**64 - 1
 MARKS_KEPT_MAX = 64  # of one column, before the older ones are deleted
 _POSITION = Column(-1, "")  # the column under which a partition's position is kept
 
@@ -87,22 +88,24 @@ class PostgresBacklogs:
     async def arrivals(
         self, queue: str, cursors: Sequence[Cursor], *, limit: int, exact: bool
     ) -> Arrivals:
-        cursors = cursors or [Cursor(-1, START)]  # no such partition: the horizon alone
         params = {
             "queue": queue,
             "partitions": [cursor.partition for cursor in cursors],
             "arriveds": [cursor.position.arrived for cursor in cursors],
             "ids": [cursor.position.id for cursor in cursors],
+            "untils": [LAST_XID if c.until is None else c.until for c in cursors],
             "limit": limit,
             "exact": exact,
         }
-        rows = await self._database.read("arrivals", params)
+        head, *rows = await self._database.read("arrivals", params)
         triggers = [
             Trigger(id, version, queue, partition, kind, priority, fair, weight, key, None, arrived)
-            for _, id, version, partition, kind, priority, fair, weight, key, arrived in rows
-            if id is not None
+            for id, version, partition, kind, priority, fair, weight, key, arrived, _ in rows
         ]
-        return Arrivals(triggers, rows[0][0])
+        xmin, _, open_xids = head[-1].split(":")
+        return Arrivals(
+            triggers, int(xmin), frozenset(map(int, filter(None, open_xids.split(","))))
+        )
 
     async def record(self, queue: str, records: Sequence[Record]) -> set[int]:
         if not records:

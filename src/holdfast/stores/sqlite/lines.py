@@ -96,12 +96,12 @@ def arrivals(db: sqlite3.Connection, queue: str, cursors: Sequence[Cursor], limi
     """There is one writer: whatever is visible is complete up to the counter's number."""
     horizon = run(db, "last_arrived")[0][0] + 1
     rows: list[tuple[Any, ...]] = []
-    for partition, (arrived, id) in cursors:
+    for partition, (arrived, id), until in cursors:
         where = {"queue": queue, "partition": partition, "arrived": arrived}
         page = run(db, "arrivals_same", **where, id=id, limit=limit)
         if len(page) < limit:
             page += run(db, "arrivals_later", **where, limit=limit - len(page))
-        rows += page
+        rows += page if until is None else [row for row in page if row[-1] < until]
     return Arrivals([Trigger._make(row) for row in rows], horizon)
 
 

@@ -193,6 +193,14 @@ CREATE TABLE {schema}.mark (
 CREATE TABLE {schema}.node (
     id text COLLATE "C" PRIMARY KEY,
     until timestamptz NOT NULL,
+    lease interval NOT NULL,
     queues text[] NOT NULL,
     kinds text[] NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50);
+
+-- Nobody could renew a lease while the server was down: that time is not held against the nodes.
+-- Else the first of them to come back would take from the others what they are still running.
+CREATE FUNCTION {schema}.is_alive(until timestamptz, lease interval) RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT greatest(until, pg_postmaster_start_time() + lease) > {schema}.now()
+$$;

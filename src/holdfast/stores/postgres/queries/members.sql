@@ -1,1 +1,2 @@
-SELECT n.id, n.queues, n.kinds, n.until > {schema}.now() FROM {schema}.node AS n ORDER BY n.id
+SELECT n.id, n.queues, n.kinds, {schema}.is_alive(n.until, n.lease)
+FROM {schema}.node AS n ORDER BY n.id

@@ -9,7 +9,7 @@ WITH lost AS MATERIALIZED (
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS t
     WHERE NOT EXISTS (
-        SELECT FROM {schema}.node AS l WHERE l.id = n.id AND l.until > {schema}.now()
+        SELECT FROM {schema}.node AS l WHERE l.id = n.id AND {schema}.is_alive(l.until, l.lease)
     )
     LIMIT :limit::integer
 )
