@@ -39,6 +39,7 @@ from holdfast.store import Store
 from holdfast.task import PRIORITY_DEFAULT, Enqueued, NewTask, Task, TaskId, clamped_priority
 from holdfast.tasks import Handle, TaskDefinition
 from holdfast.telemetry.events import Events
+from holdfast.telemetry.logs import log_events
 from holdfast.transactions import Caller
 
 P = ParamSpec("P")
@@ -264,8 +265,12 @@ class Holdfast:
             rng=self._rng,
             events=self.events,
         )
-        async with node:
-            yield node
+        stop_logging = log_events(self.events)
+        try:
+            async with node:
+                yield node
+        finally:
+            stop_logging()
 
     # ── asking after tasks ────────────────────────────────────────────────────────────────
 

@@ -25,10 +25,9 @@ from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
+from holdfast.address import Address, redacted_url
 from holdfast.errors import ConfigurationError
-from holdfast.node.compose import Address
 from holdfast.node.settings import NodeSettings
 from holdfast.payload import PAYLOAD_BYTES_MAX
 from holdfast.policy import Retention
@@ -36,9 +35,6 @@ from holdfast.policy import Retention
 PREFIX = "HOLDFAST_"
 FILE, PROJECT_FILE = "holdfast.toml", "pyproject.toml"
 NEAR = 0.6  # how alike two names must be before one counts as a typo of the other
-_PASSWORD = re.compile(r"(://[^:/@]*:)(.*)@", re.DOTALL)  # up to the last @, to be on the safe side
-_SECRET_PARAMETER = re.compile(r"([?&](?:password|sslpassword)=)([^&#]*)")
-
 NO_URL = (
     "no address of a store is given: pass it as Holdfast('sqlite:///app.db'), set HOLDFAST_URL, "
     'name a file with it in HOLDFAST_URL_FILE, or write url = "…" in holdfast.toml'
@@ -115,23 +111,6 @@ def load_config(
     for layer in layers:
         found.update((name, (value, source)) for name, value, source in layer)
     return _built(found)
-
-
-def redacted_url(url: str) -> str:
-    """The address without its passwords, for messages, logs and tables.
-
-    Works on the text itself: a password that was not escaped must not slip through a parser.
-    """
-    return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))
-
-
-def secrets_of(*urls: str | None) -> list[str]:
-    """The passwords in these addresses, as written and as meant, so that a text can be cleaned."""
-    found: list[str] = []
-    for url in filter(None, urls):
-        found += [match.group(2) for match in _PASSWORD.finditer(url)]
-        found += [match.group(2) for match in _SECRET_PARAMETER.finditer(url)]
-    return sorted({text for one in found for text in (one, unquote(one)) if text}, key=len)[::-1]
 
 
 # ── settings ──────────────────────────────────────────────────────────────────────────────────

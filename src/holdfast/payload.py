@@ -30,6 +30,7 @@ from holdfast.outcomes import Again, Gone, Later
 PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
 COMPRESSED_FROM_BYTES = 128
 _HEAD_BYTES = 5
+_SIZED = frozenset({str, bytes, bytearray, list, tuple, set, dict})
 
 
 class PayloadUnreadable(Exception):
@@ -242,11 +243,9 @@ def _too_large(size: int, bytes_max: int) -> PayloadRefused:
 def _refuse_large(values: Mapping[str, Any], bytes_max: int) -> None:
     """Refuse what cannot fit before a copy of it is made."""
     for value in values.values():
-        if isinstance(value, str | bytes | bytearray | memoryview | list | tuple | set | dict):
-            # A character or an element takes at least one byte.
-            size = value.nbytes if isinstance(value, memoryview) else len(value)
-            if size > bytes_max:
-                raise _too_large(size, bytes_max)
+        # A character or an element takes at least one byte.
+        if type(value) in _SIZED and len(value) > bytes_max:
+            raise _too_large(len(value), bytes_max)
 
 
 def _refuse_strange(value: Any) -> None:

@@ -25,8 +25,8 @@ from holdfast.testing.postgres import Server
 
 TABLES = "task, archive, key, partition, backlog, mark, node"
 OTHERS = (
-    "SELECT pid FROM pg_stat_activity "
-    "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+    "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
 )
 
 

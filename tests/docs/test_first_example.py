@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -41,21 +42,9 @@ def folder(tmp_path: Path, store_url: str) -> Path:
     return folder
 
 
-async def test_the_first_example_survives_kill_9_and_every_task_has_run(
-    folder: Path, store_url: str
-):
-    await migrate(store_url)
-    printed = folder / "printed"
-
-    with printed.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "app.py"], cwd=folder, env=environment(), stdout=out
-        )
-    until(lambda: len(sent(printed)) >= LINES_BEFORE_KILL, RUN_S_MAX)
-    process.send_signal(signal.SIGKILL)
-    process.wait(RUN_S_MAX)
-    before = len(sent(printed))
-    again = subprocess.run(
+def started(folder: Path) -> subprocess.CompletedProcess[str]:
+    """One start of the example, to its end."""
+    done = subprocess.run(
         [sys.executable, "app.py"],
         cwd=folder,
         env=environment(),
@@ -64,43 +53,53 @@ async def test_the_first_example_survives_kill_9_and_every_task_has_run(
         timeout=RUN_S_MAX,
         check=False,
     )
-
-    assert LINES_BEFORE_KILL <= before < 50, "it was not killed in the middle"
-    assert again.returncode == 0, again.stderr
-    assert "Traceback" not in again.stderr
-    assert {*sent(printed), *again.stdout.splitlines()} == {
-        f"sent 'order {number}' to a@example.org" for number in range(50)
-    }
-    assert await states(store_url) == ["DONE"] * 50
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
 
 
-async def test_the_first_example_can_be_started_twice_and_adds_nothing_twice(
+def killed_after(lines: int, folder: Path) -> list[str]:
+    """Start the example, kill it after so many lines, and answer what it has printed."""
+    printed = folder / "printed"
+    with printed.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "app.py"], cwd=folder, env=environment(), stdout=out
+        )
+    try:
+        until(lambda: len(printed.read_text().splitlines()) >= lines, RUN_S_MAX)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(RUN_S_MAX)
+    return printed.read_text().splitlines()
+
+
+def states(url: str) -> list[str]:
+    async def found() -> list[str]:
+        app = fresh(url)
+        async with app:
+            tasks = await (await app.store()).find(Filter(limit=1_000))
+        return [task.state.name for task in tasks]
+
+    return asyncio.run(found())
+
+
+def test_the_first_example_survives_kill_9_and_every_task_has_run(folder: Path, store_url: str):
+    asyncio.run(migrate(store_url))
+
+    before = killed_after(LINES_BEFORE_KILL, folder)
+    after = started(folder).stdout.splitlines()
+
+    assert LINES_BEFORE_KILL <= len(before) < 50, "it was not killed in the middle"
+    assert {*before, *after} == {f"sent 'order {number}' to a@example.org" for number in range(50)}
+    assert states(store_url) == ["DONE"] * 50
+
+
+def test_the_first_example_can_be_started_twice_and_adds_nothing_twice(
     folder: Path, store_url: str
 ):
-    await migrate(store_url)
+    asyncio.run(migrate(store_url))
 
-    for printed_lines in (50, 0):
-        done = subprocess.run(
-            [sys.executable, "app.py"],
-            cwd=folder,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=RUN_S_MAX,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert len(done.stdout.splitlines()) == printed_lines
+    printed = [len(started(folder).stdout.splitlines()) for _ in range(2)]
 
-    assert await states(store_url) == ["DONE"] * 50
-
-
-def sent(printed: Path) -> list[str]:
-    return [line for line in printed.read_text().splitlines(keepends=False) if line]
-
-
-async def states(url: str) -> list[str]:
-    app = fresh(url)
-    async with app:
-        tasks = await (await app.store()).find(Filter(limit=1_000))
-    return [task.state.name for task in tasks]
+    assert printed == [50, 0]
+    assert states(store_url) == ["DONE"] * 50

@@ -20,7 +20,9 @@ from holdfast.telemetry.logs import LEVELS
 API, EVENTS, GLOSSARY = (f"docs/reference/{name}.md" for name in ("api", "events", "glossary"))
 ROW = re.compile(r"^\| `(\w+)[^`]*` \| (.*) \|$", re.MULTILINE)
 # Words that the glossary replaces; `job` and the like never mean anything of ours.
-SYNONYMS = re.compile(r"\b(jobs?|workflows?|heartbeats?|leader|acked|enqueued job)\b", re.IGNORECASE)
+SYNONYMS = re.compile(
+    r"\b(jobs?|workflows?|heartbeats?|leader|acked|enqueued job)\b", re.IGNORECASE
+)
 
 
 def section(name: str, title: str) -> str:

@@ -71,7 +71,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_installed_package_is_the_wheels_and_says_its_version(installed: Path, tmp_path: Path):
-    where = run(installed / "python", "-c", "import holdfast; print(holdfast.__file__)", cwd=tmp_path)
+    where = run(
+        installed / "python", "-c", "import holdfast; print(holdfast.__file__)", cwd=tmp_path
+    )
 
     assert Path(where.stdout.strip()).is_relative_to(installed.parent)
     assert run(installed / "holdfast", "version", cwd=tmp_path).stdout.strip() == "0.1.0"

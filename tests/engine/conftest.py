@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.node.compose import sqlite_path
+from holdfast.address import sqlite_path
 from holdfast.node.node import Node
 from holdfast.testing.apps import opened
 from holdfast.testing.recorder import Recorder

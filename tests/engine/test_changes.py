@@ -192,6 +192,32 @@ async def test_operators_list_tasks_by_several_values_with_a_limit(app):
     assert (first, rest) == (in_error[:5], in_error[5:])
 
 
+@pytest.mark.req("TASK-83")
+async def test_operators_see_which_running_tasks_are_stuck(app, clock, heard):
+    store, let_go = await app.store(), asyncio.Event()
+
+    @app.task(deadline=0.05)
+    async def stuck() -> None:
+        await let_go.wait()
+
+    @app.task(deadline=3600)
+    async def slow() -> None:
+        await let_go.wait()
+
+    async def past_their_deadline() -> list[int]:
+        running = await store.find(Filter(states=[State.PROCESSING], kinds=["stuck", "slow"]))
+        return [task.id for task in running if task.deadline_at < clock.now()]
+
+    async with app.node() as node:
+        late, _ = await stuck.enqueue(), await slow.enqueue()
+        await heard.until(TaskGrabbed, count=2)
+        async with asyncio.timeout(5):
+            while await past_their_deadline() != [late.id]:
+                await asyncio.sleep(0.01)
+        let_go.set()
+        await node.drained(10)
+
+
 @pytest.mark.parametrize("mode", ["async", "thread", "process"])
 async def test_cancelling_a_running_task_stops_it_and_frees_its_slot(app, heard, mode):
     stopped, let_go = [], threading.Event()

@@ -24,7 +24,7 @@ from holdfast.errors import (
 from holdfast.store import START, Cursor, Position
 from holdfast.store import Record as Write
 from holdfast.stores.postgres import PostgresStore
-from holdfast.task import Event, Key, Outcome, State
+from holdfast.task import Event, Grabbed, Key, Outcome, State
 from holdfast.testing.contracts.builders import (
     NODE,
     QUEUE,
@@ -352,6 +352,38 @@ async def test_a_handler_leaves_no_settings_behind(postgres_url):
                 await transaction.connection.execute("SET search_path = nowhere")
                 assert (seqscan, path) == ("on", '"$user", public')
                 await transaction.settle(Outcome(task.id, task.version, Event.SUCCEEDED))
+
+
+@pytest.mark.parametrize("error", [None, ValueError("the handler's own")], ids=["done", "failed"])
+async def test_a_handlers_connection_comes_back_when_its_reset_is_given_up(
+    postgres_url, monkeypatch, error
+):
+    resetting = asyncio.Event()
+
+    async def never_ends(connection: asyncpg.Connection, *, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        resetting.set()
+        await asyncio.Event().wait()
+
+    async def handle(store: PostgresStore, task: Grabbed) -> None:
+        async with store.transaction(task, node=NODE) as transaction:
+            await transaction.settle(Outcome(task.id, task.version, Event.SUCCEEDED))
+            if error is not None:
+                raise error
+
+    async with opened(postgres_url, connections_max=1) as store:
+        for task in await grabbed(store, *(a_task() for _ in range(3))):
+            with monkeypatch.context() as patch:
+                patch.setattr(asyncpg.Connection, "reset", never_ends)
+                resetting.clear()
+                attempt = asyncio.create_task(handle(store, task))
+                await asyncio.wait_for(resetting.wait(), 10)
+                attempt.cancel()
+                assert (await asyncio.gather(attempt, return_exceptions=True))[0] is not None
+
+            async with asyncio.timeout(10):
+                counts = await store.counts()  # on the same pool, which has one connection
+
+        assert counts[State.DONE] == (0 if error else 3)
 
 
 async def test_durability_is_what_the_server_says(postgres_url):

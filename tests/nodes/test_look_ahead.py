@@ -117,16 +117,16 @@ async def test_a_burst_beyond_the_look_ahead_limit_stays_in_the_store(store_url)
     limits = Limits(look_ahead=100, window=20, reload_at=5, page=64)
     async with opened(app), app.node(drain_s=0.1, slots_async=2, limits=limits) as node:
         most = 0
-        for first in range(0, 3_000, 500):
+        for first in range(0, 1_500, 500):
             await shop.enqueue("held", range(first, first + 500))
             most = max(most, node.looked_ahead)
         await until(lambda: node.looked_ahead >= 50)
         shop.gate.set()
-        most = max(most, await most_until(node, lambda: len(shop.started) == 3_000))
+        most = max(most, await most_until(node, lambda: len(shop.started) == 1_500))
         await node.drained(20)
 
     assert most <= 100
-    assert sorted(shop.of("held")) == list(range(3_000))
+    assert sorted(shop.of("held")) == list(range(1_500))
 
 
 @pytest.mark.req("TASK-32")
@@ -182,5 +182,5 @@ async def test_a_task_skipped_for_its_full_kind_does_not_block_its_key_in_other_
             await shop.enqueue("free", range(number, number + 1), fairness_key="tenant")
         await until(lambda: len(shop.of("free")) == 10)
 
-        assert shop.of("free") == list(range(10))
+        assert sorted(shop.of("free")) == list(range(10))
         assert len(shop.of("full")) == 1

@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.address import redacted_url, secrets_of
 from holdfast.config import (
     BY_NAME,
     SETTINGS,
     Config,
     duration,
     load_config,
-    redacted_url,
-    secrets_of,
 )
 from holdfast.errors import ConfigurationError
 from holdfast.node.settings import NodeSettings

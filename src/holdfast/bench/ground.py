@@ -16,11 +16,12 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
+from holdfast.address import Address
 from holdfast.app import Holdfast
 from holdfast.bench.bare import dropped_schema
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigurationError
-from holdfast.node.compose import Address, make_store
+from holdfast.node.compose import make_store
 from holdfast.store import Store
 from holdfast.testing.postgres import PrivateServer
 

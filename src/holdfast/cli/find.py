@@ -15,12 +15,13 @@ from typing import Annotated
 
 import typer
 
+from holdfast.address import secrets_of, sqlite_path
 from holdfast.app import Holdfast
 from holdfast.cli.problems import note
 from holdfast.clock import SystemClock
-from holdfast.config import Config, load_config, secrets_of
+from holdfast.config import Config, load_config
 from holdfast.errors import ConfigurationError, StoreUnavailable
-from holdfast.node.compose import Runtime, make_store, open_runtime, sqlite_path
+from holdfast.node.compose import Runtime, make_store, open_runtime
 from holdfast.store import Store
 from holdfast.telemetry.events import Events
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import typer
 
 from holdfast import errors
-from holdfast.config import redacted_url
+from holdfast.address import redacted_url
 from holdfast.store import Answer
 
 INTERRUPTED = 130

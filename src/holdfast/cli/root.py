@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
+from holdfast.address import secrets_of
 from holdfast.cli import db, settings, task
 from holdfast.cli.problems import (
     INTERRUPTED,
@@ -24,7 +25,6 @@ from holdfast.cli.problems import (
     show_problem,
 )
 from holdfast.cli.worker import worker
-from holdfast.config import secrets_of
 from holdfast.errors import HoldfastError
 
 # The class of wrong usage, whichever way typer carries its own parser.

@@ -56,6 +56,7 @@ class Books:
         self._starving = starving  # whether slots are free and nothing is there to fill them
         self._wake = asyncio.Event()
         self._rang = False
+        self._lacked_room = False  # an early read stopped for want of room: again at the next turn
         self._exact_at = 0.0
         self._trim_at = clock.seconds() + self._limits.trim_s
         self._open: set[int] = set()  # transactions that early reads found open
@@ -107,8 +108,8 @@ class Books:
         if not self._intake.partitions:
             return self._limits.idle_wait_s
         more = False
-        if self._rang and not self._is_behind:
-            self._rang = False
+        if (self._rang or self._lacked_room) and not self._is_behind:
+            self._rang = self._lacked_room = False
             more = await self._read_early()
         await self._append()
         await self._read_levels()
@@ -123,7 +124,7 @@ class Books:
         await self._trim()
         self._intake.offer_again()
         self._offered()
-        if more or self._wants_turn():
+        if more or self._wants_turn() or (self._rang and not self._is_behind):
             return 0.0
         return max(0.0, min(self._exact_at - self._clock.seconds(), self._limits.idle_wait_s))
 
@@ -149,7 +150,7 @@ class Books:
         partitions = list(self._intake.partitions.values())
         limit = min(self._limits.page, self._intake.room) // len(partitions)
         if limit < 1:
-            self._rang = True  # no room now: look again when some was made
+            self._lacked_room = True
             return False
         cursors = [Cursor(p.number, p.early) for p in partitions]
         page = await self._store.arrivals(self._intake.queue, cursors, limit=limit, exact=False)
@@ -159,7 +160,8 @@ class Books:
             has_room = await self._read_late(partitions, ended, limit) and has_room
         self._offered()
         is_full = len(page.triggers) >= limit
-        self._rang |= is_full or not has_room
+        self._lacked_room |= not has_room
+        self._rang |= is_full and has_room
         return is_full and has_room
 
     async def _read_late(

@@ -260,7 +260,9 @@ class Dispatcher:
             for task in grab.tasks:
                 self._events.emit(TaskGrabbed(task.id, task.version, task.kind, self._node))
         if grab.tasks:
-            self._start(grab.tasks)
+            # In the order of the table, not of the answer: the first priority starts first.
+            places = {trigger.id: place for place, trigger in enumerate(batch)}
+            self._start(sorted(grab.tasks, key=lambda task: places[task.id]))
         self.books.nudge()
 
     async def _grab(self, batch: list[Trigger]) -> Grab:

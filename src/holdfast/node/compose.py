@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from urllib.parse import urlsplit
 
+from holdfast.address import Address, redacted_url, sqlite_path
 from holdfast.bus import Bus
 from holdfast.callers import Kit, Watch, postgres_kit, sqlite_kit, wrap
 from holdfast.client import Client
@@ -23,18 +24,6 @@ from holdfast.node.settings import NodeSettings
 from holdfast.store import Store
 from holdfast.telemetry.events import Events
 from holdfast.transactions import Caller
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where the store is, and how to use it."""
-
-    url: str
-    schema: str = "holdfast"
-    connections_max: int = 8
-    durability: str = "full"
-    pooled: bool | None = None  # behind PgBouncer in transaction mode; None: find out
-    listen_url: str | None = None  # a direct address for LISTEN, when `url` is a pooler
 
 
 def make_store(address: Address, *, clock: Clock, rng: Random) -> Store:
@@ -59,27 +48,9 @@ def make_store(address: Address, *, clock: Clock, rng: Random) -> Store:
             pooled=address.pooled,
         )
     raise ConfigurationError(
-        f"cannot use the address {redacted(address.url)!r}: "
+        f"cannot use the address {redacted_url(address.url)!r}: "
         "write sqlite:///file.db or postgresql://user@host/database"
     )
-
-
-def sqlite_path(url: str) -> str:
-    """`sqlite:///orders.db` is a relative path, `sqlite:////var/orders.db` an absolute one."""
-    rest = url.removeprefix("sqlite://")
-    path = rest.removeprefix("/")
-    if not path:
-        raise ConfigurationError("the address names no file: write sqlite:///orders.db")
-    return path
-
-
-def redacted(url: str) -> str:
-    """The address without its password, for messages and logs."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=f"{parts.username}:***@{host}").geturl()
 
 
 @dataclass(slots=True)
@@ -159,7 +130,11 @@ async def _make_bus(address: Address, store: Store, events: Events) -> Bus:
     if urlsplit(address.url).scheme == "sqlite":
         from holdfast.buses.sqlite import SQLiteBus
 
-        return SQLiteBus(store.data_version, events=events)  # type: ignore[attr-defined]
+        return SQLiteBus(
+            store.data_version,  # type: ignore[attr-defined]
+            own_commits=lambda: store.commits,  # type: ignore[attr-defined]
+            events=events,
+        )
     from holdfast.buses.postgres import PostgresBus
     from holdfast.stores.postgres.direct import connector
 

@@ -128,15 +128,27 @@ class Events:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
+        self._curious = 0  # listeners that want an event for every task
 
     @property
     def wanted(self) -> bool:
-        return bool(self._listeners)
+        """Whether anybody wants the events that come with every single task."""
+        return self._curious > 0
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Add a listener; call the answer to remove it again."""
+    def listen(self, listener: Listener, *, every_task: bool = True) -> Callable[[], None]:
+        """Add a listener; call the answer to remove it again.
+
+        With `every_task=False` it hears what goes wrong and what is rare; what happens to every
+        task it hears only while somebody else wants that.
+        """
         self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        self._curious += every_task
+
+        def stop() -> None:
+            self._listeners.remove(listener)
+            self._curious -= every_task
+
+        return stop
 
     def emit(self, event: object) -> None:
         for listener in self._listeners:

@@ -61,7 +61,9 @@ _COLOURS = {logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31"}
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def log_events(events: Events, logger: logging.Logger = LOGGER) -> Callable[[], None]:
+def log_events(
+    events: Events, logger: logging.Logger = LOGGER, *, every_task: bool = False
+) -> Callable[[], None]:
     """Log what happens from now on; call the answer to stop."""
 
     def hear(event: object) -> None:
@@ -72,7 +74,7 @@ def log_events(events: Events, logger: logging.Logger = LOGGER) -> Callable[[], 
         values = _values(event)
         logger.log(level, text.format(**values), extra=_fields(event, values))
 
-    return events.listen(hear)
+    return events.listen(hear, every_task=every_task)
 
 
 class HumanFormatter(logging.Formatter):

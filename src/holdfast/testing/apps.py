@@ -7,15 +7,14 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+from holdfast.address import Address
 from holdfast.app import Holdfast
 from holdfast.clock import SystemClock
-from holdfast.node.compose import Address, make_store
+from holdfast.node.compose import make_store
 
 
 async def migrate(url: str, schema: str = "holdfast") -> None:
-    """Bring the store at this address to the schema of this code; a SQLite file does it itself."""
-    if url.startswith("sqlite:"):
-        return
+    """Bring the store at this address to the schema of this code."""
     store = make_store(Address(url=url, schema=schema), clock=SystemClock(), rng=Random(0))
     try:
         await store.migrate()

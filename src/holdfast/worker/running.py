@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -20,40 +20,38 @@ T = TypeVar("T")
 class Run:
     """One call of a handler, for one task or for a batch of them."""
 
-    __slots__ = (
-        "attempt",
-        "is_abandoned",
-        "is_recorded",
-        "is_stopped",
-        "started",
-        "taken_back",
-        "tasks",
-    )
-
     attempt: asyncio.Task[None]
-    started: float
+    has_begun = False  # a task that is cancelled before its first step runs no line of ours
+    taken_back: frozenset[TaskId] = frozenset()  # the store has moved them on
+    is_stopped = False  # the node ends
+    is_recorded = False  # its outcome is known to the settler already
+    is_abandoned = False  # it runs on, but nobody waits for it
 
-    def __init__(self, tasks: list[Grabbed]) -> None:
+    def __init__(self, tasks: Sequence[Grabbed], started: float) -> None:
         self.tasks = tasks
-        self.taken_back: set[TaskId] = set()  # the store has moved them on
-        self.is_stopped = False  # the node ends
-        self.is_recorded = False  # its outcome is known to the settler already
-        self.is_abandoned = False  # it runs on, but nobody waits for it
+        self.started = started
 
     def version_of(self, id: TaskId) -> int:
         return next(task.version for task in self.tasks if task.id == id)
+
+    def begin(self) -> None:
+        """The first step: whoever wanted to stop it before is obeyed now."""
+        self.has_begun = True
+        if self.is_stopped or len(self.taken_back) == len(self.tasks):
+            raise asyncio.CancelledError
 
     def take_back(self, id: TaskId) -> None:
         """Nobody wants the task's outcome any more; stop when that holds for all of them."""
         if self.is_recorded or id in self.taken_back:
             return
-        self.taken_back.add(id)
-        if len(self.taken_back) == len(self.tasks):
+        self.taken_back |= {id}
+        if len(self.taken_back) == len(self.tasks) and self.has_begun:
             self.attempt.cancel()
 
     def stop(self) -> None:
         self.is_stopped = True
-        self.attempt.cancel()
+        if self.has_begun:
+            self.attempt.cancel()
 
 
 async def limited(handler: Handler, work: Awaitable[T]) -> T:

@@ -78,6 +78,7 @@ class Worker:
     def start(self, tasks: Sequence[Grabbed]) -> None:
         """Run each task at once: the slots that they need are booked."""
         batches: dict[str, list[Grabbed]] = {}
+        now = self._clock.seconds()
         for task in tasks:
             handler = self._registry.get(task.kind)
             if handler is None:
@@ -86,12 +87,12 @@ class Worker:
             elif handler.batch_max is not None:
                 batches.setdefault(task.kind, []).append(task)
             else:
-                self._start(Run([task]), handler)
+                self._start(Run((task,), now), handler)
         for kind, line in batches.items():
             handler = self._registry.require(kind)
             assert handler.batch_max is not None
             for first in range(0, len(line), handler.batch_max):
-                self._start(Run(line[first : first + handler.batch_max]), handler)
+                self._start(Run(line[first : first + handler.batch_max], now), handler)
 
     def take_back(self, id: TaskId, version: int) -> None:
         """The store has moved the task beyond `version`: stop the attempt, record nothing.
@@ -118,19 +119,26 @@ class Worker:
     # ── one attempt ───────────────────────────────────────────────────────────────────────
 
     def _start(self, run: Run, handler: Handler) -> None:
-        run.started = self._clock.seconds()
         for task in run.tasks:
             assert task.id not in self._runs, "one attempt of a task at a time on a node"
             self._runs[task.id] = run
-        if handler.batch_max is None:
-            work = self._attempt(run, run.tasks[0], handler)
-        else:
-            work = self._attempt_batch(run, handler)
-        run.attempt = self._loop.create_task(work)
-        run.attempt.add_done_callback(lambda _: self._make_sure(run))
+        run.attempt = self._loop.create_task(self._make_sure(run, handler))
+
+    async def _make_sure(self, run: Run, handler: Handler) -> None:
+        """Whatever ends the attempt, its tasks and slots do not stay behind."""
+        try:
+            if handler.batch_max is None:
+                await self._attempt(run, run.tasks[0], handler)
+            else:
+                await self._attempt_batch(run, handler)
+        except BaseException as error:
+            broken = error  # a mistake of ours, or of a listener
+            self._abandon(run, lambda task: verdict.postponed(task, broken))
+            self._events.emit(BugFound(f"an attempt broke: {error!r}"))
 
     async def _attempt(self, run: Run, task: Grabbed, handler: Handler) -> None:
         try:
+            run.begin()
             enter(task)
             if handler.transactional:
                 outcome = await self._run_transactional(run, task, handler)
@@ -235,6 +243,7 @@ class Worker:
                 readable.append(task)
         outcomes: list[Outcome | None]
         try:
+            run.begin()
             result = await limited(handler, handler.function(values)) if values else None
             said = result if isinstance(result, Again | Gone) else None
             outcomes = [verdict.of_result(task, handler, said) for task in readable]
@@ -286,14 +295,6 @@ class Worker:
         for task in run.tasks:
             self._end(run, task, None if task.id in run.taken_back else verdict_of(task))
         run.is_abandoned = True
-
-    def _make_sure(self, run: Run) -> None:
-        """Whatever ended the attempt, its tasks and slots do not stay behind."""
-        if run.attempt.cancelled():  # before its first step
-            self._abandon(run, verdict.handed_back)
-        elif (error := run.attempt.exception()) is not None:
-            self._events.emit(BugFound(f"an attempt broke: {error!r}"))
-            self._abandon(run, lambda task: verdict.postponed(task, error))
 
     def _ran_s(self, run: Run) -> float:
         return self._clock.seconds() - run.started

@@ -17,7 +17,13 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 
-DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+DRIVER_ERRORS = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a server that goes away in the middle of a batch may end so
+    OSError,
+    TimeoutError,
+)
 """Everything that the outside can do to a call; all else is our own mistake."""
 
 CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)

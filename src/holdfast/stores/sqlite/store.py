@@ -13,6 +13,7 @@ transaction.  Four threads stand behind a store:
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Callable
@@ -142,14 +143,45 @@ class SQLiteStore(TasksRole, BacklogsRole, LeasesRole, AgendaRole, SearchRole):
             self._doorbell = None
 
     async def migrate(self) -> int:
-        """Bring the tables to this code's version; safe to run twice and at the same time."""
+        """Bring the tables to this code's version; safe to run twice and at the same time.
+
+        Also before `open`, which refuses tables that are too old.
+        """
+        if not self._threads:
+            return await asyncio.to_thread(self._migrate_alone)
         version: int = await self._writer.run(
             lambda db, now: migrate.migrate(db), patience_s=self._patience_s
         )
         return version
 
+    def _migrate_alone(self) -> int:
+        connection.make_file(self._path)
+        db = self._connect()
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            version = migrate.migrate(db)
+            db.execute("COMMIT")
+            return version
+        except sqlite3.Error as error:
+            raise connection.unavailable(error, self._path) from error
+        finally:
+            db.close()
+
+    def _version_alone(self) -> int:
+        if not Path(self._path).exists():
+            return 0
+        db = self._connect()
+        try:
+            return migrate.database_version(db)
+        except sqlite3.Error as error:
+            raise connection.unavailable(error, self._path) from error
+        finally:
+            db.close()
+
     async def schema_status(self) -> tuple[int, int]:
-        """The version that this code needs, and the version of the file's tables."""
+        """The version that this code needs, and that of the file's tables; changes nothing."""
+        if not self._threads:
+            return migrate.code_version(), await asyncio.to_thread(self._version_alone)
         version = await self._read(lambda db, now: migrate.database_version(db))
         return migrate.code_version(), version
 

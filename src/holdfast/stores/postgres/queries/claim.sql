@@ -5,7 +5,8 @@ FROM unnest(:partitions::smallint[], :epochs::bigint[]) AS w (partition, epoch)
 WHERE p.queue = :queue::text AND p.partition = w.partition AND p.epoch = w.epoch
     AND (
         p.owner IS NULL OR p.owner = :node::text OR NOT EXISTS (
-            SELECT FROM {schema}.node AS n WHERE n.id = p.owner AND {schema}.is_alive(n.until, n.lease)
+            SELECT FROM {schema}.node AS n
+            WHERE n.id = p.owner AND {schema}.is_alive(n.until, n.lease)
         )
     )
 RETURNING p.partition, p.epoch

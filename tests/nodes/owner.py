@@ -1,0 +1,144 @@
+"""One partition owner on a real store, without a node around it, to be watched and paused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.clock import SystemClock
+from holdfast.dispatch.dispatcher import Dispatcher
+from holdfast.dispatch.limits import Limits
+from holdfast.dispatch.slots import FixedSlots
+from holdfast.dispatch.table import TriggerTable
+from holdfast.ids import NodeId
+from holdfast.store import Record, Store
+from holdfast.task import Event, Grabbed, NewTask, Outcome, TaskId
+from holdfast.telemetry.events import Events
+from holdfast.testing.recorder import Recorder
+
+QUEUE = "default"
+
+
+class AnyKind:
+    deadlines_s: dict[str, float] = {"email": 60.0}  # noqa: RUF012
+    skipping_errors: frozenset[str] = frozenset()
+
+    def handles(self, kind: str) -> bool:
+        return True
+
+
+class Watched:
+    """A store that remembers what was recorded, and can hold a record back before it is sent."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.records: list[Record] = []  # accepted ones
+        self.may_record = asyncio.Event()
+        self.may_record.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    @property
+    def appended(self) -> Counter[tuple[TaskId, int]]:
+        """How often each version of a task was written to a backlog."""
+        entries = [entry for record in self.records for entry in record.entries]
+        return Counter((entry.trigger.id, entry.trigger.version) for entry in entries)
+
+    async def record(self, queue: str, records: Sequence[Record]) -> set[int]:
+        await self.may_record.wait()
+        refused = await self._store.record(queue, records)
+        self.records += [one for one in records if one.partition not in refused]
+        return refused
+
+
+class Owner:
+    """Dispatches partitions; attempts are held until `release`, then settled as done."""
+
+    def __init__(self, store: Store, name: str, *, slots: int = 1_000, **limits: Any) -> None:
+        self.store = Watched(store)
+        self.id = NodeId(name)
+        self.grabbed: list[Grabbed] = []
+        self.settled: list[bool] = []
+        self.slots = FixedSlots(slots)
+        self.heard = Recorder(events := Events())
+        chosen = {"idle_wait_s": 0.2, "exact_s": 0.05, "retry_s": 0.01} | limits
+        self.limits = Limits(**chosen)
+        self.dispatcher = Dispatcher(
+            QUEUE,
+            node=self.id,
+            store=self.store,  # type: ignore[arg-type]
+            table=TriggerTable(size_max=self.limits.look_ahead),
+            booking=self.slots,
+            kinds=AnyKind(),
+            start=self._start,
+            clock=SystemClock(),
+            events=events,
+            limits=self.limits,
+        )
+        self._held: list[Grabbed] = []
+        self._is_open = False
+        self._settles: set[asyncio.Task[None]] = set()
+        self._books: asyncio.Task[None] | None = None
+
+    async def take(self, partitions: Sequence[int]) -> dict[int, int]:
+        """Claim the partitions, load them and begin; answers their epochs."""
+        seen = {one.partition: one.epoch for one in await self.store.holdings(QUEUE)}
+        wanted = {number: seen[number] for number in partitions}
+        epochs = await self.store.claim(QUEUE, wanted, node=self.id)
+        for loaded in await self.store.load(QUEUE, list(epochs)):
+            self.dispatcher.take(loaded, epochs[loaded.partition])
+        self.go()
+        return epochs
+
+    def go(self) -> None:
+        if self._books is None:
+            self._books = asyncio.create_task(self.dispatcher.books.keep())
+
+    async def kill(self) -> None:
+        """Nothing more is written, as after kill -9; attempts are not settled."""
+        await self.dispatcher.stop()
+        books, self._books = self._books, None
+        if books is not None:
+            books.cancel()
+            await asyncio.gather(books, return_exceptions=True)
+        await asyncio.gather(*self._settles)
+
+    def release(self) -> None:
+        """Settle what is held, and everything later at once."""
+        self._is_open = True
+        self._start([])
+
+    @property
+    def ids(self) -> list[TaskId]:
+        return [task.id for task in self.grabbed]
+
+    @property
+    def remembered(self) -> int:
+        partitions = self.dispatcher.intake.partitions.values()
+        return max((len(one.remembered) for one in partitions), default=0)
+
+    def _start(self, tasks: Sequence[Grabbed]) -> None:
+        self.grabbed += tasks
+        self._held += tasks
+        if self._is_open and self._held:
+            held, self._held = self._held, []
+            settle = asyncio.create_task(self._settle(held))
+            self._settles.add(settle)
+            settle.add_done_callback(self._settles.discard)
+
+    async def _settle(self, tasks: list[Grabbed]) -> None:
+        outcomes = [Outcome(task.id, task.version, Event.SUCCEEDED) for task in tasks]
+        self.settled += await self.store.settle(outcomes, node=self.id)
+        self.dispatcher.finished([task.id for task in tasks])
+
+
+def a_task(**facts: Any) -> NewTask:
+    fields: dict[str, Any] = {"queue": QUEUE, "partition": 0, "kind": "email", "payload": b"hello"}
+    return NewTask(**(fields | facts))
+
+
+async def enqueued(store: Store, count: int, **facts: Any) -> list[TaskId]:
+    return [one.id for one in await store.enqueue([a_task(**facts) for _ in range(count)])]

@@ -1,0 +1,119 @@
+"""The intake: what becomes of each trigger, decided without a store."""
+
+from __future__ import annotations
+
+from holdfast.dispatch.intake import Intake
+from holdfast.dispatch.limits import Limits
+from holdfast.dispatch.table import TriggerTable
+from holdfast.store import START, Column, Entry, Level, Loaded, Mark, Position
+from holdfast.task import TaskId, Trigger
+
+
+def a_trigger(id: int, *, version: int = 1, partition: int = 0, arrived: int = 0) -> Trigger:
+    return Trigger(TaskId(id), version, "q", partition, "mail", 5, arrived=arrived or id)
+
+
+def an_intake(*, size_max: int = 100, window: int = 10, handled: bool = True) -> Intake:
+    limits = Limits(look_ahead=size_max, window=window, reload_at=window // 2)
+    table = TriggerTable(size_max=size_max)
+    intake = Intake("q", table, limits, handles=lambda kind: handled)
+    intake.take(Loaded(0, START, {}, {}, []), epoch=1)
+    return intake
+
+
+def taken(intake: Intake) -> list[int]:
+    found = []
+    while item := intake.table.take(lambda trigger: None):
+        found.append(item.trigger.id)
+    return found
+
+
+def test_the_early_cursor_never_passes_a_trigger_that_found_no_room():
+    intake = an_intake(size_max=2, window=2)
+
+    has_room = intake.read_early([a_trigger(1), a_trigger(2), a_trigger(3), a_trigger(4)])
+
+    assert not has_room
+    assert intake.partitions[0].early == Position(2, 2)
+
+
+def test_a_trigger_of_an_empty_column_skips_the_backlog_and_later_ones_keep_the_order():
+    intake = an_intake()
+    intake.hear([a_trigger(1)])
+    (partition,) = intake.partitions.values()
+    entries = intake.choose(partition, [a_trigger(2)])
+    intake.hear([a_trigger(3)])  # an append is under way: no skip now
+
+    assert [trigger.id for trigger in partition.unwritten.values()] == [3]
+    intake.appended(partition, entries, early=True)
+    assert taken(intake) == [1, 2]
+
+
+def test_the_exact_read_appends_what_is_known_from_memory_alone():
+    intake = an_intake()
+    intake.hear([a_trigger(1)])
+    (partition,) = intake.partitions.values()
+
+    assert intake.unknown_rows(partition, [a_trigger(1)]) == [a_trigger(1)]
+
+
+def test_the_exact_read_skips_what_an_early_read_has_appended():
+    intake = an_intake()
+    (partition,) = intake.partitions.values()
+    entries = intake.choose(partition, [a_trigger(1)])
+    intake.appended(partition, entries, early=True)
+
+    assert intake.unknown_rows(partition, [a_trigger(1)]) == []
+    assert intake.unknown_rows(partition, [a_trigger(1, version=2)]) == [a_trigger(1, version=2)]
+
+
+def test_one_decision_acks_both_places_of_a_trigger_but_not_a_newer_version():
+    intake = an_intake()
+    intake.hear([a_trigger(1)])
+    (partition,) = intake.partitions.values()
+    for version in (1, 3):
+        entries = intake.choose(partition, [a_trigger(1, version=version)])
+        intake.appended(partition, entries, early=False)
+    backlog = partition.columns[Column(5, "mail")]
+
+    intake.decided(TaskId(1), 1)
+
+    assert backlog.loaded == 1
+    intake.decided(TaskId(1), 3)
+    assert backlog.loaded == 0
+
+
+def test_an_entry_dropped_from_the_window_keeps_the_other_place_of_its_task():
+    intake = an_intake(window=4)
+    (partition,) = intake.partitions.values()
+    first = intake.choose(partition, [a_trigger(1)])
+    intake.appended(partition, first, early=False)
+    backlog = partition.columns[Column(5, "mail")]
+    second = Entry(Level(9, 99), a_trigger(1))
+    intake._offer(backlog, second)
+
+    intake._drop(backlog, second)
+
+    assert taken(intake) == [1]
+    intake.decided(TaskId(1), 1)
+    assert backlog.loaded == 0
+
+
+def test_a_takeover_gives_levels_above_everything_its_predecessor_stored():
+    intake = an_intake()
+    marks = {Column(5, "mail"): Mark(Level(1, 40))}
+    loaded = Loaded(1, START, marks, {Column(5, "mail"): Level(1, 77)}, [])
+    partition = intake.take(loaded, epoch=2)
+
+    (entry,) = intake.choose(partition, [a_trigger(1, partition=1)])
+
+    assert entry.level > Level(1, 77)
+
+
+def test_a_kind_without_handler_waits_apart_and_is_forgotten_with_its_partition():
+    intake = an_intake(handled=False)
+    intake.hear([a_trigger(1)])
+
+    assert list(intake.unhandled) == [1] and not taken(intake)
+    intake.lose(0)
+    assert not intake.unhandled and not intake.known
