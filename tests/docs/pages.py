@@ -82,7 +82,7 @@ def page(name: str) -> Page:
 
 def pages() -> list[Page]:
     """Every page that a reader may open."""
-    files = [*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md")]
+    files = [*PROJECT.glob("*.md"), PROJECT / "llms.txt", *(PROJECT / "docs").rglob("*.md")]
     return [page(path.relative_to(PROJECT).as_posix()) for path in sorted(files)]
 
 

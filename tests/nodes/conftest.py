@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from holdfast.clock import SystemClock
 from holdfast.node.compose import make_store
 from holdfast.store import Store
 from holdfast.testing.apps import migrate
+from nodes.owner import Owner
 
 
 @pytest.fixture
@@ -21,3 +23,18 @@ async def store(store_url: str) -> AsyncIterator[Store]:
     await store.open()
     yield store
     await store.close()
+
+
+@pytest.fixture
+async def owner_of(store: Store) -> AsyncIterator[Callable[..., Owner]]:
+    """Makes owners on the store; all of them are killed at the end."""
+    made: list[Owner] = []
+
+    def make(name: str, *, store: Any = store, **settings: Any) -> Owner:
+        made.append(Owner(store, name, **settings))
+        return made[-1]
+
+    yield make
+    for owner in made:
+        owner.store.may_record.set()
+        await owner.kill()

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
+from holdfast.booking import Full
 from holdfast.clock import SystemClock
 from holdfast.dispatch.dispatcher import Dispatcher
 from holdfast.dispatch.limits import Limits
-from holdfast.dispatch.slots import FixedSlots
 from holdfast.dispatch.table import TriggerTable
 from holdfast.ids import NodeId
 from holdfast.store import Record, Store
-from holdfast.task import Event, Grabbed, NewTask, Outcome, TaskId
+from holdfast.task import Event, Grabbed, NewTask, Outcome, TaskId, Trigger
 from holdfast.telemetry.events import Events
 from holdfast.testing.recorder import Recorder
 
@@ -27,6 +28,26 @@ class AnyKind:
 
     def handles(self, kind: str) -> bool:
         return True
+
+
+class Allowance:
+    """Slots for `slots_max` at once, and for `left` in all until more are granted."""
+
+    def __init__(self, slots_max: int) -> None:
+        self.slots_max = slots_max
+        self.left = 1_000_000 if slots_max else 0
+        self.taken = 0
+
+    def book(self, trigger: Trigger, *, now: datetime) -> Full | None:
+        if not self.left or self.taken >= max(self.slots_max, 1):
+            return Full()
+        self.left -= 1
+        self.taken += 1
+        return None
+
+    def free(self, trigger: Trigger) -> None:
+        assert self.taken > 0
+        self.taken -= 1
 
 
 class Watched:
@@ -62,7 +83,7 @@ class Owner:
         self.id = NodeId(name)
         self.grabbed: list[Grabbed] = []
         self.settled: list[bool] = []
-        self.slots = FixedSlots(slots)
+        self.slots = Allowance(slots)
         self.heard = Recorder(events := Events())
         chosen = {"idle_wait_s": 0.2, "exact_s": 0.05, "retry_s": 0.01} | limits
         self.limits = Limits(**chosen)
@@ -98,13 +119,29 @@ class Owner:
             self._books = asyncio.create_task(self.dispatcher.books.keep())
 
     async def kill(self) -> None:
-        """Nothing more is written, as after kill -9; attempts are not settled."""
+        """Nothing more is written, as after kill -9; attempts are not settled.  May be repeated."""
         await self.dispatcher.stop()
         books, self._books = self._books, None
         if books is not None:
             books.cancel()
             await asyncio.gather(books, return_exceptions=True)
         await asyncio.gather(*self._settles)
+
+    async def run(self, count: int) -> None:
+        """Start and finish exactly so many of what waits, one after the other."""
+        target = len(self.grabbed) + count
+        self.release()
+        self.slots.left += count
+        self.dispatcher.slot_freed()
+        async with asyncio.timeout(10):
+            while len(self.grabbed) < target or self.dispatcher.in_flight:
+                await asyncio.sleep(0.002)
+
+    def open_up(self) -> None:
+        """From now on there is room for everything."""
+        self.slots.slots_max = self.slots.left = 1_000_000
+        self.release()
+        self.dispatcher.slot_freed()
 
     def release(self) -> None:
         """Settle what is held, and everything later at once."""

@@ -13,7 +13,7 @@ import pytest
 from conditions import until
 from holdfast.dispatch.limits import Limits
 from holdfast.testing.apps import fresh, opened
-from nodes.owner import Owner, enqueued
+from nodes.owner import enqueued
 
 
 @asynccontextmanager
@@ -63,9 +63,11 @@ async def test_tasks_start_at_once_while_a_transaction_stays_open(store_url):
 
 
 @pytest.mark.req("TASK-92")
-async def test_a_standing_backlog_goes_on_in_bounded_memory_and_is_ingested_once(store, store_url):
+async def test_a_standing_backlog_goes_on_in_bounded_memory_and_is_ingested_once(
+    store, store_url, owner_of
+):
     """More tasks wait than the owner may remember; all run while the transaction is open."""
-    owner = Owner(store, "owner", slots=5, remembered_max=100)
+    owner = owner_of("owner", slots=5, remembered_max=100)
     await owner.take([0])
     most = 0
     async with held_open(store_url):
@@ -85,7 +87,6 @@ async def test_a_standing_backlog_goes_on_in_bounded_memory_and_is_ingested_once
     await until(lambda: owner.remembered == 0)
     await until(lambda: owner.dispatcher.is_idle)
     (loaded,) = await store.load("default", [0])
-    await owner.kill()
 
     assert most <= 100
     assert sorted(owner.ids) == [*first, *rest], "each of them once"

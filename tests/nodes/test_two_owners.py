@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from conditions import until
-from holdfast.store import ZERO, Change, Column, Level, LevelCursor, Store
+from holdfast.store import START, ZERO, Change, Column, Level, LevelCursor, Store
 from holdfast.task import Event, State, TaskId
 from holdfast.telemetry.events import GrabLost, PartitionLost, StoreFailed
 from holdfast.testing.faults import FaultyStore
@@ -46,35 +46,17 @@ async def standing(owner: Owner, store: Store, count: int) -> list[TaskId]:
     return ids
 
 
-async def run(owner: Owner, count: int) -> None:
-    """Let the owner start and finish exactly so many of what waits."""
-    before = len(owner.grabbed)
-    owner.release()
-    for number in range(count):
-        owner.slots.slots_max = 1
-        owner.dispatcher.slot_freed()
-        await until(lambda number=number: len(owner.grabbed) == before + number + 1)
-        owner.slots.slots_max = 0
-        await until(lambda: not owner.dispatcher.in_flight)
-
-
-def open_up(owner: Owner) -> None:
-    owner.slots.slots_max = 1_000
-    owner.release()
-    owner.dispatcher.slot_freed()
-
-
 @pytest.mark.req("FAIR-7")
-async def test_after_a_crash_an_older_ack_level_repeats_triggers_and_loses_none(store):
-    old = Owner(store, "old", slots=0, **NEVER)
+async def test_after_a_crash_an_older_ack_level_repeats_triggers_and_loses_none(store, owner_of):
+    old = owner_of("old", slots=0, **NEVER)
     await old.take([0])
     ids = await standing(old, store, 40)
-    await run(old, 15)
+    await old.run(15)
     reached = backlog_of(old).ack_level
     await old.kill()
 
     assert await mark_of(store) < reached, "A is not persisted at every dispatch"
-    new = Owner(store, "new")
+    new = owner_of("new")
     await new.take([0])
     new.release()
     await until(lambda: len(new.grabbed) == 25)
@@ -86,11 +68,13 @@ async def test_after_a_crash_an_older_ack_level_repeats_triggers_and_loses_none(
 
 
 @pytest.mark.req("FAIR-29")
-async def test_a_delete_persists_the_ack_level_with_it_so_no_deleted_row_is_crossed(store):
-    old = Owner(store, "old", slots=0, **AT_ONCE)
+async def test_a_delete_persists_the_ack_level_with_it_so_no_deleted_row_is_crossed(
+    store, owner_of
+):
+    old = owner_of("old", slots=0, **AT_ONCE)
     await old.take([0])
     ids = await standing(old, store, 40)
-    await run(old, 20)
+    await old.run(20)
     async with asyncio.timeout(10):
         while len(await stored(store)) > 20:
             await asyncio.sleep(0.01)
@@ -109,11 +93,11 @@ async def test_a_delete_persists_the_ack_level_with_it_so_no_deleted_row_is_cros
 
 
 @pytest.mark.req("FAIR-30")
-async def test_the_ack_level_is_persisted_with_every_write_of_triggers(store):
-    owner = Owner(store, "owner", slots=0, **NEVER)
+async def test_the_ack_level_is_persisted_with_every_write_of_triggers(store, owner_of):
+    owner = owner_of("owner", slots=0, **NEVER)
     await owner.take([0])
     await standing(owner, store, 20)
-    await run(owner, 8)
+    await owner.run(8)
     reached, before = backlog_of(owner).ack_level, await mark_of(store)
 
     more = await enqueued(store, 1)
@@ -124,21 +108,23 @@ async def test_the_ack_level_is_persisted_with_every_write_of_triggers(store):
 
     assert before < reached
     assert await mark_of(store) == reached
-    await run(owner, 3)
+    await owner.run(3)
     assert await mark_of(store) == reached, "dispatch without writes does not persist it"
     await owner.kill()
 
 
 @pytest.mark.req("FAIR-31")
-async def test_a_row_whose_task_is_gone_stays_until_it_is_read_and_then_counts_as_decided(store):
-    owner = Owner(store, "owner", slots=0, **AT_ONCE)
+async def test_a_row_whose_task_is_gone_stays_until_it_is_read_and_then_counts_as_decided(
+    store, owner_of
+):
+    owner = owner_of("owner", slots=0, **AT_ONCE)
     await owner.take([0])
     ids = await standing(owner, store, 10)
     await store.change([Change(id, Event.CANCELLED) for id in ids[:6]])
     await store.clean(keep_days=0, limit=1_000)
 
     assert sorted(await stored(store)) == ids, "nothing in the store makes a row vanish"
-    open_up(owner)
+    owner.open_up()
     await until(lambda: len(owner.grabbed) == 4)
     async with asyncio.timeout(10):
         while await stored(store):
@@ -150,11 +136,13 @@ async def test_a_row_whose_task_is_gone_stays_until_it_is_read_and_then_counts_a
 
 
 @pytest.mark.req("FAIR-32", "FAIR-36")
-async def test_an_old_owner_that_wakes_up_late_is_refused_gives_up_and_writes_no_final_level(store):
-    old, new = Owner(store, "old", slots=0, **AT_ONCE), Owner(store, "new", slots=0)
+async def test_an_old_owner_that_wakes_up_late_is_refused_gives_up_and_writes_no_final_level(
+    store, owner_of
+):
+    old, new = owner_of("old", slots=0, **AT_ONCE), owner_of("new", slots=0)
     await old.take([0])
     ids = await standing(old, store, 10)
-    await run(old, 3)
+    await old.run(3)
     await until(lambda: backlog_of(old).trim() is None)
     old.store.may_record.clear()  # it is paused before its next write
     (late,) = await enqueued(store, 1)
@@ -164,12 +152,10 @@ async def test_an_old_owner_that_wakes_up_late_is_refused_gives_up_and_writes_no
     mark, written = await mark_of(store), len(old.store.records)
     old.store.may_record.set()
     lost = await old.heard.until(PartitionLost)
-    open_up(old)
-    open_up(new)
+    old.open_up()
+    new.open_up()
     await until(lambda: len(old.grabbed) + len(new.grabbed) == 11)
     await until(lambda: old.dispatcher.is_idle and new.dispatcher.is_idle)
-    await old.kill()
-    await new.kill()
 
     assert (lost.partition, old.dispatcher.epochs) == (0, {})
     assert len(old.store.records) == written, "not even a last mark"
@@ -178,12 +164,11 @@ async def test_an_old_owner_that_wakes_up_late_is_refused_gives_up_and_writes_no
 
 
 @pytest.mark.req("FAIR-33")
-async def test_what_the_old_owner_committed_is_in_the_new_ones_first_read(store):
-    old, new = Owner(store, "old", slots=0), Owner(store, "new")
+async def test_what_the_old_owner_committed_is_in_the_new_ones_first_read(store, owner_of):
+    old, new = owner_of("old", slots=0), owner_of("new")
     await old.take([0])
     ids = await standing(old, store, 30)
-    position = old.dispatcher.intake.partitions[0].position
-    await until(lambda: old.dispatcher.intake.partitions[0].position > position)
+    await until(lambda: old.dispatcher.intake.partitions[0].position > START)
     await old.kill()
 
     await new.take([0])
@@ -197,9 +182,11 @@ async def test_what_the_old_owner_committed_is_in_the_new_ones_first_read(store)
 
 
 @pytest.mark.req("FAIR-34")
-async def test_a_delayed_write_that_lands_behind_the_new_owners_read_loses_no_trigger(store):
+async def test_a_delayed_write_that_lands_behind_the_new_owners_read_loses_no_trigger(
+    store, owner_of
+):
     """The old owner writes, ownership changes, the new one reads past it, the write lands."""
-    old, new = Owner(store, "old", slots=0), Owner(store, "new", slots=0)
+    old, new = owner_of("old", slots=0), owner_of("new", slots=0)
     await old.take([0])
     ids = await standing(old, store, 5)
     old.store.may_record.clear()
@@ -213,21 +200,19 @@ async def test_a_delayed_write_that_lands_behind_the_new_owners_read_loses_no_tr
             await asyncio.sleep(0.01)
     old.store.may_record.set()
     await old.heard.until(PartitionLost)
-    open_up(new)
+    new.open_up()
     await until(lambda: len(new.grabbed) == 8)
     await until(lambda: new.dispatcher.is_idle)
-    await old.kill()
-    await new.kill()
 
     assert sorted(new.ids) == [*ids, *late]
     assert not old.grabbed
 
 
 @pytest.mark.req("FAIR-35")
-async def test_a_write_whose_reply_is_lost_is_an_error_that_is_repeated(store):
+async def test_a_write_whose_reply_is_lost_is_an_error_that_is_repeated(store, owner_of):
     """Whether it happened is unknown: what it wrote may stand there twice, and runs once."""
     faulty = FaultyStore(store, rng=Random(4), lose_reply=0.4, verbs=["record"])
-    owner = Owner(faulty, "owner", slots=2, **AT_ONCE)  # type: ignore[arg-type]
+    owner = owner_of("owner", store=faulty, slots=2, **AT_ONCE)
     await owner.take([0])
     ids: list[TaskId] = []
     for _ in range(10):
@@ -235,7 +220,7 @@ async def test_a_write_whose_reply_is_lost_is_an_error_that_is_repeated(store):
         owner.dispatcher.hear(())
         await asyncio.sleep(0.01)
     await until(lambda: len(owner.heard.all(StoreFailed)) >= 2)
-    open_up(owner)
+    owner.open_up()
     await until(lambda: len(owner.grabbed) >= 200)
     await until(lambda: owner.dispatcher.is_idle)
     faulty.heal()
@@ -246,18 +231,20 @@ async def test_a_write_whose_reply_is_lost_is_an_error_that_is_repeated(store):
 
 
 @pytest.mark.req("FAIR-37")
-async def test_two_owners_that_are_active_at_once_lose_nothing_and_the_older_marks_nothing(store):
+async def test_two_owners_that_are_active_at_once_lose_nothing_and_the_older_marks_nothing(
+    store, owner_of
+):
     """The old one does not know: it goes on grabbing what it has in memory."""
-    old, new = Owner(store, "old", slots=0, **NEVER), Owner(store, "new", slots=0, **NEVER)
+    old, new = owner_of("old", slots=0, **NEVER), owner_of("new", slots=0, **NEVER)
     await old.take([0])
     ids = await standing(old, store, 60)
     await new.take([0])
     await until(lambda: new.dispatcher.intake.partitions[0].columns[EMAIL].loaded == 60)
     marks_before = len([one for one in old.store.records if one.marks])
 
-    await asyncio.gather(run(old, 10), run(new, 10))
-    open_up(old)
-    open_up(new)
+    await asyncio.gather(old.run(10), new.run(10))
+    old.open_up()
+    new.open_up()
     await until(lambda: len(old.grabbed) + len(new.grabbed) >= 60)
     await until(lambda: old.dispatcher.is_idle and new.dispatcher.is_idle)
     more = await enqueued(store, 5)
@@ -265,8 +252,6 @@ async def test_two_owners_that_are_active_at_once_lose_nothing_and_the_older_mar
     old.dispatcher.hear(())
     await until(lambda: len(old.grabbed) + len(new.grabbed) >= 65)
     await until(lambda: old.dispatcher.is_idle and new.dispatcher.is_idle)
-    await old.kill()
-    await new.kill()
 
     assert Counter([*old.ids, *new.ids]) == Counter([*ids, *more])
     assert all([*old.settled, *new.settled])
