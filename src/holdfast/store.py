@@ -5,8 +5,8 @@ A store is a set of small roles; each part of the engine asks for the narrowest 
     Tasks      client and worker      enqueue · grab · settle · transaction · change · get
     Backlogs   dispatcher             claim · load · arrivals · record · levels
     Leases     coordinator            renew · members · leave · holdings · let_go · wish
-    Agenda     duties                 submit_due · resume_lost · give_back · park_unknown · clean
-    Search     CLI, gateways          find · counts
+    Agenda     duties                 submit_due · resume_lost · give_back · park · clean
+    Search     CLI, node              find · counts · unknown_queues
 
 Promises that hold for every verb:
 
@@ -401,6 +401,10 @@ class Search(Protocol):
 
     async def counts(self) -> dict[State, int]:
         """How many tasks are in each state, hot and archived."""
+        ...
+
+    async def unknown_queues(self) -> list[str]:
+        """Queues that have SUBMITTED tasks and that no node has ever served."""
         ...
 
 

@@ -121,6 +121,9 @@ async def test_an_unknown_queue_is_an_error_that_names_the_nearest(app):
     with pytest.raises(UnknownQueue, match="did you mean 'mails'"):
         async with app.node(["mail"]):
             pass
+    with pytest.raises(UnknownQueue, match="did you mean 'mails'"):
+        await work.options(queue="mail").enqueue()
+    assert sum((await (await app.store()).counts()).values()) == 0
 
 
 @pytest.mark.req("TASK-65", "TASK-34")

@@ -90,7 +90,8 @@ class Node:
         self._strangers: dict[TaskId, int] = {}  # PROCESSING as ours, but not running here
         self._moved_on: dict[TaskId, int] = {}  # running here, but no longer ours
         self._unhandled_since: dict[TaskId, float] = {}
-        self._compared_at = self._orphans_at = clock.seconds()
+        self._strange_queues: set[str] = set()
+        self._compared_at = self._orphans_at = self._strays_at = clock.seconds()
         self._view: View | None = None
 
     # ── life ──────────────────────────────────────────────────────────────────────────────
@@ -380,6 +381,9 @@ class Node:
         if now - self._orphans_at >= ORPHANS_S:
             self._orphans_at = now
             await self._resume_orphans()
+        if now - self._strays_at >= self._settings.unknown_kind_wait_s / 2:
+            self._strays_at = now
+            await self._park_strays()
 
     async def _resume_orphans(self) -> None:
         """Tasks of our partitions whose node left without an end; the store knows who lives."""
@@ -429,6 +433,17 @@ class Node:
                 intake.unhandled.pop(id, None)
                 intake.finished(id, tasks[id])
                 self._unhandled_since.pop(id, None)
+
+    async def _park_strays(self) -> None:
+        """Tasks of queues that no node has ever served, seen at two looks in a row."""
+        unknown = set(await self._store.unknown_queues())
+        for queue in sorted(unknown & self._strange_queues):
+            found = await self._store.find(
+                Filter(states=[State.SUBMITTED], queues=[queue], limit=RESUME_BATCH)
+            )
+            text = f"no node has ever served the queue {queue!r}"
+            await self._store.park({task.id: task.version for task in found}, text)
+        self._strange_queues = unknown
 
     async def _forget_handled(self, queue: str) -> None:
         """What another node has run for us, or somebody changed, need not be kept any longer."""

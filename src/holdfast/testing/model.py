@@ -327,6 +327,10 @@ class ModelStore(ModelPartitions):
     async def counts(self) -> dict[State, int]:
         return dict.fromkeys(State, 0) | Counter(task.state for task in self._tasks.values())
 
+    async def unknown_queues(self) -> list[str]:
+        waiting = {task.queue for task in self._in_state(State.SUBMITTED)}
+        return sorted(waiting - self._queues.keys())
+
 
 class ModelTransaction:
     """Outcomes that are settled at the end of the block, if it ends well."""

@@ -32,3 +32,6 @@ class PostgresSearch:
         for state, count in await self._database.read("counts", {}, plain=True):
             counts[State(state)] += count
         return counts
+
+    async def unknown_queues(self) -> list[str]:
+        return [queue for (queue,) in await self._database.read("unknown_queues", {})]

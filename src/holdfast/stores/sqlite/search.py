@@ -22,6 +22,10 @@ class SearchRole(Threads):
         counted = await self._browse(lambda db, now: run(db, "counts"))
         return dict.fromkeys(State, 0) | {State(state): count for state, count in counted}
 
+    async def unknown_queues(self) -> list[str]:
+        found = await self._browse(lambda db, now: run(db, "unknown_queues"))
+        return [queue for (queue,) in found]
+
 
 def _found(db: sqlite3.Connection, filter: Filter) -> list[Task]:
     params = {

@@ -245,6 +245,13 @@ class SearchContract:
         assert (parked.id, parked.error) == (tasks[1].id, "broken")
         assert len(await store.find(Filter(states=[State.DONE, State.ERROR]))) == 5
 
+    async def test_a_queue_is_unknown_until_a_node_has_served_it(self, store: Store) -> None:
+        await enqueued(store, a_task(queue="a"), a_task(queue="b"), a_task(queue="b"))
+        await enqueued(store, a_task(queue="c", delay_s=60))
+        await store.holdings("a")
+
+        assert await store.unknown_queues() == ["b"]
+
     async def test_counts_cover_hot_and_archived_tasks(self, store: Store) -> None:
         tasks = await grabbed(store, *(a_task() for _ in range(4)))
         for task, event in zip(

@@ -1,0 +1,48 @@
+"""When a node is killed, its pool processes do not outlive it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from holdfast.testing.processes import until
+
+PROGRAM = """
+import asyncio
+
+from engine import in_processes
+from holdfast.testing.build import a_grabbed
+from holdfast.worker.processes import ProcessPool
+
+async def main():
+    pool = ProcessPool(1)
+    handler = in_processes.pid.handler
+    await pool.run(a_grabbed(kind="pid", payload=handler.arguments.seal((), {})), handler)
+    print(pool.pids[0], flush=True)
+    await asyncio.Event().wait()
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def test_a_pool_process_ends_when_its_node_is_killed(tmp_path):
+    program = tmp_path / "node.py"
+    program.write_text(PROGRAM)
+    paths = [str(Path(__file__).parents[1]), *filter(None, sys.path)]
+    with subprocess.Popen(
+        [sys.executable, str(program)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": ":".join(paths), "PATH": ""},
+    ) as node:
+        child = psutil.Process(int(node.stdout.readline()))
+        assert child.is_running()
+
+        node.kill()
+        node.wait(10)
+
+    until(lambda: not child.is_running(), 10.0, lambda: f"still there: {child}")
