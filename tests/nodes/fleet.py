@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from random import Random
+from string import ascii_lowercase
 from typing import Any
 
 from holdfast import Holdfast, State
@@ -74,7 +75,7 @@ class Fleet:
         self, *, wrap_bus: Callable[[Bus], Bus] = lambda bus: bus, **settings: Any
     ) -> Peer:
         self._count += 1
-        name = "abcdefgh"[self._count - 1]
+        name = ascii_lowercase[(self._count - 1) % 26]
         stores: list[FaultyStore] = []
         buses: list[Bus] = []
 

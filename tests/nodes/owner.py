@@ -13,6 +13,7 @@ from holdfast.clock import SystemClock
 from holdfast.dispatch.dispatcher import Dispatcher
 from holdfast.dispatch.limits import Limits
 from holdfast.dispatch.table import TriggerTable
+from holdfast.errors import Unavailable
 from holdfast.ids import NodeId
 from holdfast.store import Record, Store
 from holdfast.task import Event, Grabbed, NewTask, Outcome, TaskId, Trigger
@@ -168,7 +169,12 @@ class Owner:
 
     async def _settle(self, tasks: list[Grabbed]) -> None:
         outcomes = [Outcome(task.id, task.version, Event.SUCCEEDED) for task in tasks]
-        self.settled += await self.store.settle(outcomes, node=self.id)
+        while True:
+            try:
+                self.settled += await self.store.settle(outcomes, node=self.id)
+                break
+            except Unavailable:  # safe to repeat
+                await asyncio.sleep(0.01)
         self.dispatcher.finished([task.id for task in tasks])
 
 
