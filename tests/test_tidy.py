@@ -16,8 +16,8 @@ LINES_MAX = 600
 FUNCTION_LINES_MAX = 50
 
 BASICS = {"errors", "clock", "ids", "sql", "telemetry", "portal"}
-VALUES = {"address", "task", "policy", "payload", "handler", "outcomes"} | BASICS
-CONTRACTS = {"store", "bus", "coordinator", "booking", "transactions"} | VALUES
+VALUES = {"address", "task", "policy", "payload", "outcomes"} | BASICS
+CONTRACTS = {"store", "bus", "coordinator", "booking", "handler", "transactions"} | VALUES
 CORE = {"client", "dispatch", "worker", "duties"} | CONTRACTS
 ADAPTERS = {"stores", "buses", "coordinators", "callers"}
 EDGES = {"tasks", "node", "config", "app"}
@@ -27,7 +27,7 @@ EDGES = {"tasks", "node", "config", "app"}
 MAY_IMPORT = {
     **dict.fromkeys(BASICS, BASICS),
     **dict.fromkeys(VALUES - BASICS, VALUES),
-    **dict.fromkeys(CONTRACTS - VALUES, VALUES),
+    **dict.fromkeys(CONTRACTS - VALUES, VALUES | {"booking"}),
     **dict.fromkeys(CORE - CONTRACTS, CONTRACTS),
     **dict.fromkeys(ADAPTERS, CONTRACTS),
     "tasks": CONTRACTS | {"client"},

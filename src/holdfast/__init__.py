@@ -9,8 +9,8 @@ from holdfast.dispatch.slots import AllOf, FixedSlots, PerKey, PerKind
 from holdfast.errors import HoldfastError
 from holdfast.node.node import Node
 from holdfast.node.settings import NodeSettings
-from holdfast.outcomes import Again, CancelTask, GiveUp, Gone, ParkInError, RetryAfter
-from holdfast.policy import Deadline, Retention, Retry, Unique
+from holdfast.outcomes import Again, CancelTask, GiveUp, Gone, Later, ParkInError, RetryAfter
+from holdfast.policy import Deadline, Retention, Retry, Sharding, Spread, Unique
 from holdfast.store import Answer
 from holdfast.task import State, Task
 from holdfast.tasks import Handle, TaskDefinition
@@ -33,6 +33,7 @@ __all__ = [
     "Handle",
     "Holdfast",
     "HoldfastError",
+    "Later",
     "Node",
     "NodeSettings",
     "ParkInError",
@@ -41,6 +42,8 @@ __all__ = [
     "Retention",
     "Retry",
     "RetryAfter",
+    "Sharding",
+    "Spread",
     "State",
     "Task",
     "TaskDefinition",

@@ -21,9 +21,8 @@ class Address:
     connections_max: int = 8
     durability: str = "full"
     pooled: bool | None = None  # behind PgBouncer in transaction mode; None: find out
-    listen_url: str | None = field(
-        default=None, repr=False
-    )  # a direct address for LISTEN, when `url` is a pooler
+    # A direct address for LISTEN, when `url` leads to a pooler.
+    listen_url: str | None = field(default=None, repr=False)
 
 
 def sqlite_path(url: str) -> str:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import threading
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -23,6 +23,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
 
+from holdfast.booking import Booking
 from holdfast.bus import Bus
 from holdfast.client import Client, trigger_of
 from holdfast.clock import Clock, SystemClock
@@ -32,19 +33,31 @@ from holdfast.handler import Handler, Mode, Registry
 from holdfast.node.compose import Runtime, make_node, make_store, open_runtime
 from holdfast.node.node import Node
 from holdfast.node.settings import NodeSettings
+from holdfast.outcomes import Later
 from holdfast.payload import Arguments, Codec
-from holdfast.policy import NO_RETRY, RetryPolicy, Seconds, seconds
+from holdfast.policy import (
+    NO_RETRY,
+    Deadline,
+    RetryPolicy,
+    Seconds,
+    Sharding,
+    Spread,
+    seconds,
+)
 from holdfast.portal import Portal
 from holdfast.store import Store
 from holdfast.task import PRIORITY_DEFAULT, Enqueued, NewTask, Task, TaskId, clamped_priority
 from holdfast.tasks import Handle, TaskDefinition
 from holdfast.telemetry.events import Events
-from holdfast.telemetry.logs import log_events
+from holdfast.telemetry.logs import LOGGER, log_events
 from holdfast.transactions import Caller
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+DEADLINE = Deadline()
+SPREAD = Spread()
 
 
 class Holdfast:
@@ -92,6 +105,8 @@ class Holdfast:
     # ── tasks ─────────────────────────────────────────────────────────────────────────────
 
     @overload
+    def task(self, function: Callable[P, Awaitable[Later[R]]], /) -> TaskDefinition[P, R]: ...
+    @overload
     def task(self, function: Callable[P, Awaitable[R]], /) -> TaskDefinition[P, R]: ...
     @overload
     def task(self, function: Callable[P, R], /) -> TaskDefinition[P, R]: ...
@@ -106,8 +121,10 @@ class Holdfast:
         retry: RetryPolicy = NO_RETRY,
         priority: int = PRIORITY_DEFAULT,
         time_limit: Seconds | None = None,
-        deadline: Seconds = 3600,
+        deadline: Deadline | Seconds = DEADLINE,
         on_error: Literal["block", "skip"] = "block",
+        booking: Booking | None = None,
+        sharding: Sharding = SPREAD,
     ) -> Callable[[Callable[Concatenate[Any, P], Awaitable[R]]], TaskDefinition[P, R]]: ...
     @overload
     def task(
@@ -120,8 +137,10 @@ class Holdfast:
         priority: int = PRIORITY_DEFAULT,
         mode: Mode | None = None,
         time_limit: Seconds | None = None,
-        deadline: Seconds = 3600,
+        deadline: Deadline | Seconds = DEADLINE,
         on_error: Literal["block", "skip"] = "block",
+        booking: Booking | None = None,
+        sharding: Sharding = SPREAD,
     ) -> _Decorator: ...
     def task(
         self,
@@ -135,8 +154,10 @@ class Holdfast:
         priority: int = PRIORITY_DEFAULT,
         mode: Mode | None = None,
         time_limit: Seconds | None = None,
-        deadline: Seconds = 3600,
+        deadline: Deadline | Seconds = DEADLINE,
         on_error: Literal["block", "skip"] = "block",
+        booking: Booking | None = None,
+        sharding: Sharding = SPREAD,
     ) -> Any:
         """Register a handler.
 
@@ -144,7 +165,8 @@ class Holdfast:
         A transactional handler gets the store's connection as first argument: its writes there
         and the settle commit together.  `time_limit` ends one attempt; after `deadline` a task
         that nobody settled counts as stuck.  `on_error` says whether later tasks of the same
-        ordering key wait for one that is parked in ERROR.
+        ordering key wait for one that is parked in ERROR.  `booking` limits the kind on top of
+        the node's slots; `sharding` chooses the partitions of its tasks.
         """
 
         def register(function: Any) -> TaskDefinition[Any, Any]:
@@ -157,8 +179,10 @@ class Holdfast:
                 mode=mode,
                 transactional=transactional,
                 time_limit_s=None if time_limit is None else seconds(time_limit),
-                deadline_s=seconds(deadline),
+                deadline_s=_deadline_s(deadline),
                 skips_errors=on_error == "skip",
+                booking=booking,
+                sharding=sharding,
             )
             self.registry.add(handler)
             return TaskDefinition(self, handler)
@@ -174,6 +198,7 @@ class Holdfast:
         retry: RetryPolicy = NO_RETRY,
         priority: int = PRIORITY_DEFAULT,
         time_limit: Seconds | None = None,
+        booking: Booking | None = None,
     ) -> Callable[[Callable[[list[T]], Awaitable[None]]], TaskDefinition[[T], None]]:
         """Register a handler that takes up to `max` tasks in one call, as a list of their values.
 
@@ -191,6 +216,8 @@ class Holdfast:
                 priority=clamped_priority(priority),
                 batch_max=max,
                 time_limit_s=None if time_limit is None else seconds(time_limit),
+                booking=booking,
+                sharding=SPREAD,
             )
             self.registry.add(handler)
             return TaskDefinition(self, handler)
@@ -209,6 +236,8 @@ class Holdfast:
     ) -> Handler:
         is_async = inspect.iscoroutinefunction(function)
         kind = name or function.__name__
+        if not hasattr(policies["retry"], "delay_s"):
+            raise ConfigurationError(f"task {kind!r}: retry= takes a policy: Retry(attempts=5)")
         if mode is None:
             mode = "async" if is_async else "thread"
         if (mode == "async") != is_async:
@@ -241,7 +270,7 @@ class Holdfast:
     @asynccontextmanager
     async def node(
         self,
-        queues: Sequence[str] | None = None,
+        queues: str | Sequence[str] | None = None,
         *,
         settings: NodeSettings | None = None,
         **changes: Any,
@@ -250,6 +279,8 @@ class Holdfast:
 
         Serves all queues of the app unless some are named.  `changes` are fields of NodeSettings.
         """
+        if isinstance(queues, str):
+            queues = [queues]
         names = list(queues) if queues is not None else self.registry.queues
         if not names:
             raise ConfigurationError("this app has no tasks yet: there is nothing to serve")
@@ -265,7 +296,7 @@ class Holdfast:
             rng=self._rng,
             events=self.events,
         )
-        stop_logging = log_events(self.events)
+        stop_logging = log_events(self.events, every_task=LOGGER.isEnabledFor(logging.DEBUG))
         try:
             async with node:
                 yield node
@@ -311,9 +342,9 @@ class Holdfast:
         """Close what the sync methods opened."""
         if self._portal.is_started:
             self._portal.call(self.close())
+            if not self._runtimes:
+                self._portal.call(self._close_shared())
             self._portal.close()
-            if not self._runtimes and self._shared is not None:
-                asyncio.run(self._close_shared())
 
     async def store(self) -> Store:
         """The open store of this event loop."""
@@ -332,12 +363,12 @@ class Holdfast:
         """Run a coroutine for sync code, on the portal's loop."""
         return self._portal.call(work)
 
-    async def partition(self, ordering_key: str | None) -> int:
+    async def partition(self, sharding: Sharding, ordering_key: str | None) -> int:
         runtime = self._runtimes.get(asyncio.get_running_loop()) or await self._runtime()
-        return self._partition(runtime.store, ordering_key)
+        return self._partition(runtime.store, sharding, ordering_key)
 
-    def partition_sync(self, ordering_key: str | None) -> int:
-        return self._partition(self._any_runtime().store, ordering_key)
+    def partition_sync(self, sharding: Sharding, ordering_key: str | None) -> int:
+        return self._partition(self._any_runtime().store, sharding, ordering_key)
 
     async def enqueue_within(self, connection: Any, tasks: list[NewTask]) -> list[Enqueued]:
         runtime = await self._runtime()
@@ -355,10 +386,15 @@ class Holdfast:
             raise ConfigurationError("this connection is async: await enqueue() instead")
         return _sent(caller, tasks, caller.run_sync(runtime.store.enqueueing(tasks)))
 
-    def _partition(self, store: Store, ordering_key: str | None) -> int:
-        if ordering_key is None:
-            return next(self._spread) % store.partitions
-        return zlib.crc32(ordering_key.encode()) % store.partitions
+    def _partition(self, store: Store, sharding: Sharding, ordering_key: str | None) -> int:
+        partition = sharding.partition(
+            partitions=store.partitions, number=next(self._spread), ordering_key=ordering_key
+        )
+        if not 0 <= partition < store.partitions:
+            raise ConfigurationError(
+                f"the sharding policy chose partition {partition} of {store.partitions}"
+            )
+        return partition
 
     # ── runtimes ──────────────────────────────────────────────────────────────────────────
 
@@ -417,6 +453,8 @@ class _Decorator:
     """The type of `app.task(…)`: keeps the signature of what it decorates."""
 
     @overload
+    def __call__(self, function: Callable[P, Awaitable[Later[R]]], /) -> TaskDefinition[P, R]: ...
+    @overload
     def __call__(self, function: Callable[P, Awaitable[R]], /) -> TaskDefinition[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> TaskDefinition[P, R]: ...
@@ -428,6 +466,10 @@ def _sent(caller: Caller, tasks: list[NewTask], enqueued: list[Enqueued]) -> lis
     if triggers:
         caller.after_commit(triggers)
     return enqueued
+
+
+def _deadline_s(deadline: Deadline | Seconds) -> float:
+    return seconds(deadline.processing if isinstance(deadline, Deadline) else deadline)
 
 
 def _one_of(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:

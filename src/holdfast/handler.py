@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
+from holdfast.booking import Booking
 from holdfast.errors import ConfigurationError, UnknownKind, UnknownQueue
 from holdfast.payload import Arguments, Codec
-from holdfast.policy import RetryPolicy
+from holdfast.policy import RetryPolicy, Sharding
 
 Mode = Literal["async", "thread", "process"]
 
@@ -25,7 +26,9 @@ class Handler:
     arguments: Arguments
     result: Codec
     retry: RetryPolicy
+    sharding: Sharding
     priority: int
+    booking: Booking | None = None  # on top of the node's slots
     transactional: bool = False
     batch_max: int | None = None  # set: one call takes a list of tasks
     time_limit_s: float | None = None

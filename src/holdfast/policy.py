@@ -6,6 +6,7 @@ shape, and it can be built from configuration by a layer on top.
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
@@ -70,6 +71,25 @@ class Retry:
 
 
 NO_RETRY = Retry(attempts=1)
+
+
+class Sharding(Protocol):
+    def partition(self, *, partitions: int, number: int, ordering_key: str | None) -> int:
+        """The partition of a new task, from 0 to `partitions` - 1.
+
+        Tasks of one ordering key must always get the same one: its owner keeps their order.
+        `number` counts the tasks of this process, to spread what has no key.
+        """
+        ...
+
+
+class Spread:
+    """By the ordering key where there is one, else in turn."""
+
+    def partition(self, *, partitions: int, number: int, ordering_key: str | None) -> int:
+        if ordering_key is None:
+            return number % partitions
+        return zlib.crc32(ordering_key.encode()) % partitions
 
 
 @dataclass(frozen=True, slots=True)

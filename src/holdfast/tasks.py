@@ -19,9 +19,9 @@ from holdfast.errors import (
     TaskNotDone,
     UnknownTask,
 )
-from holdfast.handler import Handler
+from holdfast.handler import Handler, Registry
 from holdfast.payload import opened
-from holdfast.policy import Seconds, Unique, seconds
+from holdfast.policy import Seconds, Sharding, Unique, seconds
 from holdfast.store import Answer
 from holdfast.task import Enqueued, Key, NewTask, State, Task, TaskId, clamped_priority
 
@@ -37,11 +37,13 @@ POLL_S, POLL_S_MAX = 0.01, 0.25
 class Gate(Protocol):
     """What definitions and handles ask of the app that they belong to."""
 
+    registry: Registry
+
     async def client(self) -> Client: ...
     def require_queue(self, queue: str) -> str: ...
     def call(self, work: Any) -> Any: ...
-    async def partition(self, ordering_key: str | None) -> int: ...
-    def partition_sync(self, ordering_key: str | None) -> int: ...
+    async def partition(self, sharding: Sharding, ordering_key: str | None) -> int: ...
+    def partition_sync(self, sharding: Sharding, ordering_key: str | None) -> int: ...
     async def enqueue_within(self, connection: Any, tasks: list[NewTask]) -> list[Enqueued]: ...
     def enqueue_within_sync(self, connection: Any, tasks: list[NewTask]) -> list[Enqueued]: ...
 
@@ -156,9 +158,10 @@ class Handle(Generic[R_co]):
                 state=task.state.name,
                 error=task.error,
             )
-        if task.result is None or self._handler is None:
+        handler = self._handler or self._gate.registry.get(task.kind)
+        if task.result is None or handler is None:
             return None  # type: ignore[return-value]
-        return self._handler.result.decode(opened(task.result))  # type: ignore[no-any-return]
+        return handler.result.decode(opened(task.result))  # type: ignore[no-any-return]
 
     async def cancel(self) -> Answer:
         """Cancel it; a running attempt is stopped."""
@@ -189,7 +192,7 @@ class Enqueuer(Generic[P, R]):
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Add a task; durable when it returns, or with your transaction when `within` is given."""
         sealed = self.handler.arguments.seal(args, kwargs)
-        task = self._new(sealed, await self._gate.partition(self._options.ordering_key))
+        task = self._new(sealed, await self._partition())
         if self._options.within is not None:
             (enqueued,) = await self._gate.enqueue_within(self._options.within, [task])
         else:
@@ -201,7 +204,8 @@ class Enqueuer(Generic[P, R]):
         if self._options.within is None:
             return self._gate.call(self.enqueue(*args, **kwargs))  # type: ignore[no-any-return]
         sealed = self.handler.arguments.seal(args, kwargs)
-        task = self._new(sealed, self._gate.partition_sync(self._options.ordering_key))
+        sharding, key = self.handler.sharding, self._options.ordering_key
+        task = self._new(sealed, self._gate.partition_sync(sharding, key))
         (enqueued,) = self._gate.enqueue_within_sync(self._options.within, [task])
         return self._handle(enqueued)
 
@@ -210,7 +214,7 @@ class Enqueuer(Generic[P, R]):
         tasks = [
             self._new(
                 self.handler.arguments.seal(args, {}),
-                await self._gate.partition(self._options.ordering_key),
+                await self._partition(),
             )
             for args in calls
         ]
@@ -219,6 +223,9 @@ class Enqueuer(Generic[P, R]):
         else:
             enqueued = await (await self._gate.client()).enqueue_many(tasks)
         return [self._handle(one) for one in enqueued]
+
+    async def _partition(self) -> int:
+        return await self._gate.partition(self.handler.sharding, self._options.ordering_key)
 
     def _new(self, payload: bytes, partition: int) -> NewTask:
         handler, options = self.handler, self._options

@@ -56,7 +56,7 @@ async def test_a_task_enqueued_on_another_node_starts_as_soon(store_url, record_
 
     waits: list[float] = []
     async with opened(app), app.node(limits=Limits(idle_wait_s=POLL_S)) as node, opened(caller):
-        for number in range(100):
+        for number in range(40):
             await note.enqueue(number)  # the last one made: the caller's
             committed_at = loop.time()
             await until(lambda number=number: number in started)
@@ -64,6 +64,6 @@ async def test_a_task_enqueued_on_another_node_starts_as_soon(store_url, record_
         await node.drained(10)
 
     waits.sort()
-    record_property("p50_ms", round(waits[50] * 1000, 2))
-    record_property("p99_ms", round(waits[98] * 1000, 2))
-    assert waits[98] < 1.0
+    record_property("p50_ms", round(waits[20] * 1000, 2))
+    record_property("most_ms", round(waits[-1] * 1000, 2))
+    assert waits[-1] < 1.0

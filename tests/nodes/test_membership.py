@@ -74,6 +74,7 @@ class Stream:
 
     def __init__(self, peer: Peer) -> None:
         self.sent = 0
+        self._is_over = False
         self._peer = peer
 
     async def __aenter__(self) -> Stream:
@@ -81,12 +82,12 @@ class Stream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._loop.cancel()
-        await asyncio.gather(self._loop, return_exceptions=True)
+        self._is_over = True
+        await self._loop
 
     async def _send(self) -> None:
-        while True:
-            await asyncio.shield(self._peer.tasks["count"].enqueue(self.sent))
+        while not self._is_over:
+            await self._peer.tasks["count"].enqueue(self.sent)
             self.sent += 1
             await asyncio.sleep(0.005)
 
@@ -262,3 +263,36 @@ async def test_a_task_with_an_ordering_key_is_grabbed_by_the_owner_of_its_partit
             key: owners[tasks[handle.id].partition] for key, handle in ordered.items()
         }
         assert set(by.values()) == {"a", "b"}
+
+
+async def test_kinds_that_only_some_nodes_handle_run_there_whoever_owns_their_partition(
+    postgres_url,
+):
+    """As in a rolling deploy: more of them wait than fit into one notification."""
+    ran: Counter[str] = Counter()
+
+    def register(app: Holdfast, name: str) -> dict[str, Any]:
+        @app.task
+        async def shared() -> None:
+            ran[f"{name} shared"] += 1
+
+        if name == "a":
+            return {"shared": shared}
+
+        @app.task
+        async def rare() -> None:
+            ran[f"{name} rare"] += 1
+
+        return {"shared": shared, "rare": rare}
+
+    async with Fleet(postgres_url, register, limits=QUICK, beat_s=0.1) as fleet:
+        _, second = await fleet.join(), await fleet.join()
+        await fleet.until_shared()
+
+        await second.tasks["rare"].enqueue_many([() for _ in range(1_500)])
+        await second.tasks["shared"].enqueue_many([() for _ in range(64)])
+        await fleet.until_drained(10)
+
+        assert ran["b rare"] == 1_500
+        assert ran["a shared"] + ran["b shared"] == 64
+        assert ran["a shared"] > 0

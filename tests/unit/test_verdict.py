@@ -19,7 +19,7 @@ from holdfast.outcomes import (
     RetryAfter,
 )
 from holdfast.payload import Arguments, Codec, opened
-from holdfast.policy import Retry
+from holdfast.policy import Retry, Spread
 from holdfast.task import Event
 from holdfast.testing.build import a_grabbed
 from holdfast.worker import verdict
@@ -37,6 +37,7 @@ def a_handler(**fields: Any) -> Handler:
         "mode": "async",
         "arguments": Arguments("mail", work, bytes_max=1000),
         "result": Codec(Any),
+        "sharding": Spread(),
         "retry": Retry(),
         "priority": 5,
     }

@@ -18,7 +18,7 @@ from holdfast.cli.find import AppArgument, find_app
 from holdfast.cli.fleet import supervise
 from holdfast.cli.problems import INTERRUPTED, has_colour
 from holdfast.errors import ConfigurationError
-from holdfast.telemetry.logs import LOGGER, HumanFormatter, JsonFormatter, log_events
+from holdfast.telemetry.logs import LOGGER, HumanFormatter, JsonFormatter
 
 
 def worker(
@@ -75,13 +75,9 @@ async def _serve(app: Holdfast, queues: Sequence[str], *, until_stdin_ends: bool
     _on_signals(stop.set)
     if until_stdin_ends:
         _watch_stdin(stop.set)
-    forget = log_events(app.events)
-    try:
-        async with app, app.node(queues):
-            await stop.wait()
-            LOGGER.info("stopping: running attempts may finish; a second signal ends at once")
-    finally:
-        forget()
+    async with app, app.node(queues):
+        await stop.wait()
+        LOGGER.info("stopping: running attempts may finish; a second signal ends at once")
 
 
 def _on_signals(first: Callable[[], None]) -> None:

@@ -37,6 +37,7 @@ from holdfast.worker.settler import Ended
 from holdfast.worker.worker import Worker
 
 RESUME_BATCH = 1_000
+OFFERED_MAX = 100  # triggers without a handler here, offered to others at a beat
 ORPHANS_S = 60.0
 LEAVING_S = 5.0  # for saying good-bye to the store
 DRAINED_POLL_S = 0.05
@@ -200,7 +201,12 @@ class Node:
             "process": FixedSlots(settings.slots_processes),
         }
         # One object per mode, shared by its kinds: what is limited is the loop, the pool.
-        slots = PerKind({h.kind: by_mode[h.mode] for h in self._registry})
+        slots = PerKind(
+            {
+                h.kind: AllOf(by_mode[h.mode], h.booking) if h.booking else by_mode[h.mode]
+                for h in self._registry
+            }
+        )
         return AllOf(slots, settings.booking) if settings.booking else slots
 
     def _build(self, queue: str, booking: Booking) -> None:
@@ -370,14 +376,14 @@ class Node:
 
     async def _look_again(self) -> None:
         for queue in self.queues:
-            self._bus.publish(self._dispatchers[queue].second_look())
+            await self._forget_handled(queue)
+            # Few at a time: a bus turns very many into a doorbell, which only owners answer.
+            self._bus.publish(self._dispatchers[queue].second_look()[:OFFERED_MAX])
             await self._park_unhandled(queue)
         now = self._clock.seconds()
         if now - self._compared_at >= self._settings.lease_s / 3:
             self._compared_at = now
             await self._compare()
-            for queue in self.queues:
-                await self._forget_handled(queue)
         if now - self._orphans_at >= ORPHANS_S:
             self._orphans_at = now
             await self._resume_orphans()

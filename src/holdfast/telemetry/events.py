@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 Listener = Callable[[object], None]
+
+_log = logging.getLogger("holdfast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,5 +154,9 @@ class Events:
         return stop
 
     def emit(self, event: object) -> None:
-        for listener in self._listeners:
-            listener(event)
+        for listener in list(self._listeners):
+            try:
+                listener(event)
+            except Exception:
+                # Whoever listens must never stop the work that it listens to.
+                _log.exception("a listener of events failed on %r", type(event).__name__)

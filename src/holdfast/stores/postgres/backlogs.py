@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import asyncpg
+
 from holdfast.ids import NodeId
 from holdfast.store import (
     START,
@@ -22,6 +24,7 @@ from holdfast.store import (
     Running,
 )
 from holdfast.stores.postgres.connection import Database
+from holdfast.stores.postgres.rows import alike, made
 from holdfast.task import Trigger
 
 LAST_XID = 2**64 - 1
@@ -99,7 +102,10 @@ class PostgresBacklogs:
         }
         head, *rows = await self._database.read("arrivals", params)
         triggers = [
-            Trigger(id, version, queue, partition, kind, priority, fair, weight, key, None, arrived)
+            made(
+                Trigger,
+                (id, version, queue, partition, kind, priority, fair, weight, key, None, arrived),
+            )
             for id, version, partition, kind, priority, fair, weight, key, arrived, _ in rows
         ]
         xmin, _, open_xids = head[-1].split(":")
@@ -120,7 +126,7 @@ class PostgresBacklogs:
             **self._marks(queue, in_order),
         }
         fenced = set()
-        for partition, priority, kind, number in await self._database.write("record", params):
+        for partition, priority, kind, number in await self._recorded(params):
             if number is None:
                 fenced.add(partition)
             else:
@@ -143,23 +149,21 @@ class PostgresBacklogs:
         }
         found: list[list[Entry]] = [[] for _ in cursors]
         for row in await self._database.read("levels", params):
-            place, pass_, seq, id, version, partition, kind, priority, *rest = row
-            fairness_key, weight, ordering_key, arrived = rest
-            trigger = Trigger(
-                id,
-                version,
-                queue,
-                partition,
-                kind,
-                priority,
-                fairness_key,
-                weight,
-                ordering_key,
-                None,
-                arrived,
+            place, pass_, seq, id, version, fair, weight, key, arrived = row
+            partition, (priority, kind), _, _ = cursors[place - 1]
+            trigger = made(
+                Trigger,
+                (id, version, queue, partition, kind, priority, fair, weight, key, None, arrived),
             )
-            found[place - 1].append(Entry(Level(pass_, seq), trigger))
+            found[place - 1].append(made(Entry, (made(Level, (pass_, seq)), trigger)))
         return found
+
+    async def _recorded(self, params: dict[str, Any]) -> list[Any]:
+        try:
+            return await self._database.write("record", params | {"again": False})
+        except asyncpg.UniqueViolationError:
+            # Some of these levels were written by an earlier call, whose reply was lost.
+            return await self._database.write("record", params | {"again": True})
 
     def _marks(self, queue: str, records: Iterable[Record]) -> dict[str, Any]:
         """The marks to append, and ranges of older ones to delete, with both ends."""
@@ -198,29 +202,26 @@ def _rest(loaded: Loaded) -> tuple[dict[Column, Mark], dict[Column, Level], list
     return loaded.marks, loaded.columns, loaded.running
 
 
-def _entries(records: Iterable[Record]) -> dict[str, Any]:
-    rows = [
-        (
-            record.partition,
-            trigger.priority,
-            trigger.kind,
-            level.pass_,
-            level.seq,
-            trigger.id,
-            trigger.arrived,
-            trigger.version,
-            trigger.weight,
-            trigger.fairness_key,
-            trigger.ordering_key,
-        )
-        for record in records
-        for level, trigger in record.entries
-    ]
-    names = (
-        "partitions priorities kinds passes seqs tasks arriveds versions weights fairness_keys "
-        "ordering_keys"
-    )
-    return _columns("entry", names, rows)
+def _entries(records: Sequence[Record]) -> dict[str, Any]:
+    levels = [entry.level for record in records for entry in record.entries]
+    triggers = [entry.trigger for record in records for entry in record.entries]
+    return {
+        "entry_partitions": [record.partition for record in records for _ in record.entries],
+        "entry_passes": [level.pass_ for level in levels],
+        "entry_seqs": [level.seq for level in levels],
+        "entry_tasks": [trigger.id for trigger in triggers],
+        "entry_arriveds": [trigger.arrived for trigger in triggers],
+        **_alike("priority", "priorities", [trigger.priority for trigger in triggers]),
+        **_alike("kind", "kinds", [trigger.kind for trigger in triggers]),
+        **_alike("version", "versions", [trigger.version for trigger in triggers]),
+        **_alike("weight", "weights", [trigger.weight for trigger in triggers]),
+        **_alike("fairness_key", "fairness_keys", [trigger.fairness_key for trigger in triggers]),
+        **_alike("ordering_key", "ordering_keys", [trigger.ordering_key for trigger in triggers]),
+    }
+
+
+def _alike(one: str, many: str, values: Sequence[Any]) -> dict[str, Any]:
+    return alike(f"entry_{one}", f"entry_{many}", values)
 
 
 def _trims(records: Iterable[Record]) -> dict[str, Any]:

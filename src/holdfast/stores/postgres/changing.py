@@ -81,9 +81,9 @@ async def _moved(
         params = _params(ending)
         rows = await session.run("triggers_of", {"ids": params["ids"]})
         triggers |= {row[0]: Trigger(*row) for row in rows}
-        count = len(ending)
-        rest = {"results": [None] * count, "keeps": [True] * count, "any_state": True}
-        await session.run("finish", params | rest)
+        each = {"version": None, "state": None, "error": None}  # all of them are in the arrays
+        rest = {"result": None, "results": (), "keep": True, "keeps": (), "any_state": True}
+        await session.run("finish", params | each | rest)
     assert len(triggers) == len(moves), "a row that is held does not move"
     return triggers
 

@@ -87,13 +87,14 @@ class Database:
     """The pools of one store, and the texts of its schema."""
 
     def __init__(
-        self, url: str, *, schema: str, rng: Random, connections_max: int, pooled: bool
+        self, url: str, *, schema: str, rng: Random, connections_max: int, pooled: bool | None
     ) -> None:
         quoted(schema)  # refuses anything but a plain name
         assert connections_max >= 1, "a store needs a connection"
         self.schema = schema
         self.where = place(url)
-        self.is_pooled = pooled
+        self._knows_pooler = pooled is not None
+        self.is_pooled = bool(pooled)
         self._url = url
         self._rng = rng
         self._connections_max = connections_max
@@ -114,7 +115,7 @@ class Database:
         """Look whether a pooler is in between, and make the pools; at once if they exist."""
         if self._engine is not None:
             return
-        if not self.is_pooled:
+        if not self._knows_pooler:
             self.is_pooled = await self._finds_pooler()
         self._engine = self._pool(ENGINE, EngineConnection)
         self._plain = self._pool(PLAIN, asyncpg.Connection)

@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.errors import StoreUnavailable
 from holdfast.sql.query import Script
 from holdfast.stores.postgres.connection import Database, Session
+from holdfast.stores.postgres.rows import alike
 from holdfast.task import Enqueued, NewTask, State, TaskId, clamped_priority
 
 CLAIMS_MAX = 5  # of one key that disappears each time before its holder can be read
@@ -40,21 +41,22 @@ def params_of(task: NewTask, id: int | None) -> dict[str, Any]:
     return params
 
 
-def arrays_of(tasks: Sequence[NewTask], ids: Sequence[int | None]) -> dict[str, Any]:
-    """Many tasks as one array for each column."""
+def arrays_of(tasks: Sequence[NewTask], ids: Sequence[int] = ()) -> dict[str, Any]:
+    """Many tasks as one array for each column, or as one value where all of them are alike."""
+    priorities = [clamped_priority(task.priority) for task in tasks]
     return {
         "ids": ids,
-        "queues": [task.queue for task in tasks],
         "partitions": [task.partition for task in tasks],
-        "kinds": [task.kind for task in tasks],
-        "priorities": [clamped_priority(task.priority) for task in tasks],
-        "delays_s": [task.delay_s for task in tasks],
-        "due_ats": [task.due_at for task in tasks],
-        "fairness_keys": [task.fairness_key for task in tasks],
-        "weights": [task.weight for task in tasks],
-        "ordering_keys": [task.ordering_key for task in tasks],
-        "metadata": [task.metadata for task in tasks],
         "payloads": [task.payload for task in tasks],
+        **alike("queue", "queues", [task.queue for task in tasks]),
+        **alike("kind", "kinds", [task.kind for task in tasks]),
+        **alike("priority", "priorities", priorities),
+        **alike("delay_s", "delays_s", [task.delay_s for task in tasks]),
+        **alike("due_at", "due_ats", [task.due_at for task in tasks]),
+        **alike("fairness_key", "fairness_keys", [task.fairness_key for task in tasks]),
+        **alike("weight", "weights", [task.weight for task in tasks]),
+        **alike("ordering_key", "ordering_keys", [task.ordering_key for task in tasks]),
+        **alike("metadata", "metadatas", [task.metadata for task in tasks]),
     }
 
 

@@ -31,6 +31,22 @@ _FIELDS = (
 )
 
 
+made = tuple.__new__
+"""`made(Trigger, row)` is `Trigger._make(row)` in half the time: these are made by the million."""
+
+
+def alike(one: str, many: str, values: Sequence[Any]) -> dict[str, Any]:
+    """A column of parameters: one value and an empty array where all rows have the same.
+
+    The driver's time for a batch goes by the elements of its arrays, and most columns of most
+    batches are constant.  The statements read such a column as coalesce(row's, the one).
+    """
+    first = values[0] if values else None
+    if values.count(first) == len(values):
+        return {one: first, many: ()}
+    return {one: None, many: values}
+
+
 def task_of(row: Sequence[Any]) -> Task:
     """A row of get.sql or find.sql."""
     fields = dict(zip(_FIELDS, row, strict=True))

@@ -31,8 +31,8 @@ class PostgresStore(
 
     Opens at most `connections_max` connections for the engine and as many again for handlers'
     transactions and searches, each when it is needed.  A pooler in transaction mode is found
-    by itself; `pooled=True` says so beforehand.  `clock` measures how long ago something was
-    done; what is due or ended is judged by the server's clock alone.
+    by itself, unless `pooled` says beforehand whether there is one.  `clock` measures how long
+    ago something was done; what is due or ended is judged by the server's clock alone.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PostgresStore(
         pooled: bool | None = None,
     ) -> None:
         self._database = Database(
-            url, schema=schema, rng=rng, connections_max=connections_max, pooled=bool(pooled)
+            url, schema=schema, rng=rng, connections_max=connections_max, pooled=pooled
         )
         self._clock = clock
         self._partitions = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from operator import attrgetter
 from typing import Any
 
 import asyncpg
@@ -21,11 +22,12 @@ from holdfast.stores.postgres.enqueueing import (
     params_of,
 )
 from holdfast.stores.postgres.failures import is_missing_day
-from holdfast.stores.postgres.rows import task_of
+from holdfast.stores.postgres.rows import alike, made, task_of
 from holdfast.task import (
     FINAL,
     MOVES,
     Enqueued,
+    Event,
     Grabbed,
     NewTask,
     Outcome,
@@ -34,6 +36,8 @@ from holdfast.task import (
     TaskId,
     Trigger,
 )
+
+_ID = attrgetter("id")
 
 
 class PostgresTasks:
@@ -48,7 +52,7 @@ class PostgresTasks:
             if len(tasks) == 1:
                 query, params = "enqueue_one", params_of(tasks[0], None)
             else:
-                query, params = "enqueue_many", arrays_of(tasks, [None] * len(tasks))
+                query, params = "enqueue_many", arrays_of(tasks)
             rows = await self._database.write(query, params, repeat_is_safe=False)
             return [created(row) for row in rows]
         repeat_is_safe = all(task.key is not None for task in tasks)
@@ -76,7 +80,7 @@ class PostgresTasks:
         if not triggers:
             return Grab([])
         # Locks are taken in the order of ids, so that two waiting grabs never form a circle.
-        in_order = sorted(triggers, key=lambda trigger: trigger.id)
+        in_order = sorted(triggers, key=_ID)
         statements: list[tuple[str, dict[str, Any]]] = []
         if repeat:  # waits for the first call, which may still be at work
             statements.append(("hold", {"ids": [trigger.id for trigger in in_order]}))
@@ -89,7 +93,7 @@ class PostgresTasks:
             params["partitions"] = [trigger.partition for trigger in ordered]
             statements.append(("grab_ordered", params))
         rows = await self._run(statements)
-        tasks = [Grabbed._make(row) for row in rows if len(row) > 1]  # hold answers ids
+        tasks = [made(Grabbed, row) for row in rows if len(row) > 1]  # hold answers ids
         assert len(tasks) <= len(triggers), "INV-2: a grab changes one row for each trigger"
         if len(tasks) == len(triggers):
             return Grab(tasks)
@@ -194,7 +198,7 @@ def _wanted(
 ) -> dict[str, Any]:
     return {
         "ids": [trigger.id for trigger in triggers],
-        "versions": [trigger.version for trigger in triggers],
+        **alike("version", "versions", [trigger.version for trigger in triggers]),
         "kinds": list(deadlines_s),
         "deadlines_s": list(deadlines_s.values()),
         "node": node,
@@ -216,14 +220,16 @@ def _settling(outcomes: Sequence[Outcome]) -> list[tuple[str, dict[str, Any]]]:
     """The statements for these outcomes: finished rows leave, the others go on."""
     finished: list[tuple[Outcome, State]] = []
     moved: list[tuple[Outcome, State]] = []
-    for outcome in sorted(outcomes, key=lambda outcome: outcome.id):
-        state = MOVES[State.PROCESSING, outcome.event]
+    event, state = Event.SUCCEEDED, State.DONE
+    for outcome in sorted(outcomes, key=_ID):
+        if outcome.event is not event:
+            event, state = outcome.event, MOVES[State.PROCESSING, outcome.event]
         (finished if state in FINAL else moved).append((outcome, state))
     statements: list[tuple[str, dict[str, Any]]] = []
     if finished:
         params = _at_versions(finished) | {
-            "results": [outcome.result for outcome, _ in finished],
-            "keeps": [outcome.keep or state is not State.DONE for outcome, state in finished],
+            **alike("result", "results", [outcome.result for outcome, _ in finished]),
+            **alike("keep", "keeps", [_is_kept(*each) for each in finished]),
             "any_state": False,
         }
         statements.append(("finish", params))
@@ -240,9 +246,9 @@ def _settling(outcomes: Sequence[Outcome]) -> list[tuple[str, dict[str, Any]]]:
 def _at_versions(outcomes: Sequence[tuple[Outcome, State]]) -> dict[str, Any]:
     return {
         "ids": [outcome.id for outcome, _ in outcomes],
-        "versions": [outcome.version for outcome, _ in outcomes],
-        "states": [state for _, state in outcomes],
-        "errors": [outcome.error for outcome, _ in outcomes],
+        **alike("version", "versions", [outcome.version for outcome, _ in outcomes]),
+        **alike("state", "states", [state for _, state in outcomes]),
+        **alike("error", "errors", [outcome.error for outcome, _ in outcomes]),
     }
 
 
@@ -252,8 +258,10 @@ def _before(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "ids": [outcome.id for outcome in outcomes],
         "versions": [outcome.version for outcome in outcomes],
         "states": states,
-        "keeps": [
-            outcome.keep or state is not State.DONE
-            for outcome, state in zip(outcomes, states, strict=True)
-        ],
+        "keeps": [_is_kept(*each) for each in zip(outcomes, states, strict=True)],
     }
+
+
+def _is_kept(outcome: Outcome, state: State) -> bool:
+    """Whether the archive gets a row: only success may leave none."""
+    return outcome.keep or state is not State.DONE

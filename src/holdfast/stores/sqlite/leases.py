@@ -153,7 +153,9 @@ class LeaseFile:
     def _warn_of(self, pids: Any) -> None:
         if self._has_warned or sqlite3.sqlite_version_info >= SAFE_FOR_SEVERAL:
             return
-        if any(pid not in (os.getpid(), os.getppid()) for pid in pids):
+        ours = (os.getpid(), os.getppid())
+        # A node that was killed keeps its lease for a while, but it writes no more.
+        if any(pid not in ours and _is_running(pid) for pid in pids):
             self._has_warned = True
             _log.warning(
                 "several node processes use %s with SQLite %s; that is safe from 3.51.3 on: "
@@ -166,6 +168,16 @@ class LeaseFile:
 def _birth(db: sqlite3.Connection) -> tuple[int, int]:
     born_at, grace = run(db, "lease_birth")[0]
     return born_at, grace
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _inode(path: str) -> int:

@@ -2,10 +2,16 @@
 -- look-up by id out of the join, and the join by ctid has one order (see grab.sql).
 WITH chosen AS MATERIALIZED (
     SELECT o.version, o.state, o.error, o.result, o.keep, t.place
-    FROM unnest(
-        :ids::bigint[], :versions::integer[], :states::smallint[], :errors::text[],
-        :results::bytea[], :keeps::boolean[]
-    ) AS o (id, version, state, error, result, keep)
+    FROM (
+        SELECT
+            o.id, coalesce(o.version, :version::integer) AS version,
+            coalesce(o.state, :state::smallint) AS state, coalesce(o.error, :error::text) AS error,
+            coalesce(o.result, :result::bytea) AS result, coalesce(o.keep, :keep::boolean) AS keep
+        FROM unnest(
+            :ids::bigint[], :versions::integer[], :states::smallint[], :errors::text[],
+            :results::bytea[], :keeps::boolean[]
+        ) AS o (id, version, state, error, result, keep)
+    ) AS o
     CROSS JOIN LATERAL (
         SELECT t.ctid AS place FROM {schema}.task AS t
         WHERE t.id = o.id AND t.version = o.version
@@ -28,7 +34,7 @@ kept AS (
         queue, kind, node, fairness_key, ordering_key, error, metadata, payload, result
     )
     SELECT
-        f.id, f.enqueued_at, {schema}.now(), f.version, f.attempts, f.deliveries, f.partition,
+        f.id, f.enqueued_at, (SELECT {schema}.now()), f.version, f.attempts, f.deliveries, f.partition,
         f.priority, f.state, f.queue, f.kind, f.node, f.fairness_key, f.ordering_key, f.error,
         f.metadata, f.payload, f.result
     FROM finished AS f

@@ -5,7 +5,10 @@
 -- node already holds; it runs after hold.sql, which waited for whoever was at work on the rows.
 WITH chosen AS MATERIALIZED (
     SELECT t.place, w.version
-    FROM unnest(:ids::bigint[], :versions::integer[]) AS w (id, version)
+    FROM (
+        SELECT w.id, coalesce(w.version, :version::integer) AS version
+        FROM unnest(:ids::bigint[], :versions::integer[]) AS w (id, version)
+    ) AS w
     CROSS JOIN LATERAL (
         SELECT t.ctid AS place FROM {schema}.task AS t
         WHERE t.id = w.id AND t.ordering_key IS NULL AND (
@@ -23,7 +26,7 @@ UPDATE {schema}.task AS t SET
     version = c.version + 1,
     deliveries = t.deliveries + CASE t.state WHEN 1 THEN 1 ELSE 0 END,
     node = :node::text,
-    deadline_at = {schema}.now() + interval '1 second'
+    deadline_at = (SELECT {schema}.now()) + interval '1 second'
         * (:deadlines_s::double precision[])[array_position(:kinds::text[], t.kind)]
 FROM chosen AS c
 WHERE t.ctid = c.place

@@ -16,9 +16,11 @@ WITH fence AS MATERIALIZED (
 chosen AS MATERIALIZED (
     SELECT t.place, w.version
     FROM fence AS f
-    JOIN unnest(:ids::bigint[], :versions::integer[], :queues::text[], :partitions::smallint[])
-        AS w (id, version, queue, partition)
-        ON w.queue = f.queue AND w.partition = f.partition
+    JOIN (
+        SELECT w.id, coalesce(w.version, :version::integer) AS version, w.queue, w.partition
+        FROM unnest(:ids::bigint[], :versions::integer[], :queues::text[], :partitions::smallint[])
+            AS w (id, version, queue, partition)
+    ) AS w ON w.queue = f.queue AND w.partition = f.partition
     CROSS JOIN LATERAL (
         SELECT t.ctid AS place FROM {schema}.task AS t
         WHERE t.id = w.id AND t.queue = w.queue AND t.partition = w.partition AND (
@@ -53,7 +55,7 @@ UPDATE {schema}.task AS t SET
     version = c.version + 1,
     deliveries = t.deliveries + CASE t.state WHEN 1 THEN 1 ELSE 0 END,
     node = :node::text,
-    deadline_at = {schema}.now() + interval '1 second'
+    deadline_at = (SELECT {schema}.now()) + interval '1 second'
         * (:deadlines_s::double precision[])[array_position(:kinds::text[], t.kind)]
 FROM chosen AS c
 WHERE t.ctid = c.place

@@ -1,6 +1,5 @@
 SELECT
-    c.place, b.pass, b.seq, b.task, b.version, b.partition, b.kind, b.priority, b.fairness_key,
-    b.weight, b.ordering_key, b.arrived
+    c.place, b.pass, b.seq, b.task, b.version, b.fairness_key, b.weight, b.ordering_key, b.arrived
 FROM unnest(
     :partitions::smallint[], :priorities::smallint[], :kinds::text[], :passes::bigint[],
     :seqs::bigint[], :limits::integer[]

@@ -1,10 +1,16 @@
 -- Attempts that go on: RETRIED to WAITING, REPEATED to SUBMITTED, PARKED to ERROR.
 WITH chosen AS MATERIALIZED (
     SELECT o.*, t.place
-    FROM unnest(
-        :ids::bigint[], :versions::integer[], :states::smallint[], :errors::text[],
-        :delays_s::double precision[], :counts::integer[], :resets::boolean[]
-    ) AS o (id, version, state, error, delay_s, counts, resets)
+    FROM (
+        SELECT
+            o.id, coalesce(o.version, :version::integer) AS version,
+            coalesce(o.state, :state::smallint) AS state, coalesce(o.error, :error::text) AS error,
+            o.delay_s, o.counts, o.resets
+        FROM unnest(
+            :ids::bigint[], :versions::integer[], :states::smallint[], :errors::text[],
+            :delays_s::double precision[], :counts::integer[], :resets::boolean[]
+        ) AS o (id, version, state, error, delay_s, counts, resets)
+    ) AS o
     CROSS JOIN LATERAL (
         SELECT t.ctid AS place FROM {schema}.task AS t
         WHERE t.id = o.id AND t.version = o.version AND t.state + 0 = 2

@@ -1,5 +1,7 @@
 -- Each part counts only under its partition's fence: the row locked FOR SHARE at the epoch, in
--- this very statement.  Appends that are repeated after a lost reply find their levels taken.
+-- this very statement.  Appends that are repeated after a lost reply find their levels taken: that
+-- fails the statement, which then is run `again` and leaves those out.  (ON CONFLICT would look for
+-- every level twice, and write a third more log.)
 -- OFFSET 0 keeps the range scans out of the joins, which by ctid have one order (see grab.sql).
 WITH fence AS MATERIALIZED (
     SELECT f.partition
@@ -15,7 +17,12 @@ appended AS (
         queue, partition, priority, kind, pass, seq, task, arrived, version, weight,
         fairness_key, ordering_key
     )
-    SELECT :queue::text, e.*
+    SELECT
+        :queue::text, e.partition, coalesce(e.priority, :entry_priority::smallint),
+        coalesce(e.kind, :entry_kind::text), e.pass, e.seq, e.task, e.arrived,
+        coalesce(e.version, :entry_version::integer), coalesce(e.weight, :entry_weight::real),
+        coalesce(e.fairness_key, :entry_fairness_key::text),
+        coalesce(e.ordering_key, :entry_ordering_key::text)
     FROM unnest(
         :entry_partitions::smallint[], :entry_priorities::smallint[], :entry_kinds::text[],
         :entry_passes::bigint[], :entry_seqs::bigint[], :entry_tasks::bigint[],
@@ -26,7 +33,16 @@ appended AS (
         ordering_key
     )
     WHERE e.partition = ANY (ARRAY(SELECT f.partition FROM fence AS f))
-    ON CONFLICT DO NOTHING
+        AND NOT (
+            :again::boolean AND EXISTS (
+                SELECT FROM {schema}.backlog AS b
+                WHERE b.queue = :queue::text AND b.partition = e.partition
+                    AND b.priority = coalesce(e.priority, :entry_priority::smallint)
+                    AND b.kind = coalesce(e.kind, :entry_kind::text)
+                    AND b.pass = e.pass AND b.seq = e.seq
+                OFFSET 0
+            )
+        )
 ),
 trimmed AS (
     DELETE FROM {schema}.backlog AS b
