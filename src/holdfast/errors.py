@@ -9,7 +9,7 @@ HoldfastError
 │   ├── UnknownTask         no task has this id
 │   ├── DuplicateTask       the external id or unique key is taken
 │   ├── TransactionRefused  the connection given as `within` cannot carry the task
-│   └── ConfigurationError  the app or its settings contradict themselves
+│   └── ConfigurationError  the app or its settings are not as they should be
 ├── TaskNotDone         the task ended in ERROR, FAILED or CANCELLED: no result
 ├── Unavailable         the outside failed: repeat later
 │   ├── StoreUnavailable    the database cannot be reached, or refused us
@@ -77,7 +77,7 @@ class TransactionRefused(Refused):
 
 
 class ConfigurationError(Refused):
-    """The app or its settings contradict themselves."""
+    """The app or its settings are not as they should be."""
 
 
 class TaskNotDone(HoldfastError):

@@ -76,7 +76,7 @@ EXPLAINED: dict[type[errors.HoldfastError], Explained] = {
     ),
     errors.ConfigurationError: Explained(
         "HF1108",
-        "the app or its settings contradict themselves",
+        "the app or a setting is not as it should be",
         "correct the setting; `holdfast config show --resolved` tells where each value comes from",
     ),
     errors.TaskNotDone: Explained(

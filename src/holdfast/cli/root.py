@@ -105,7 +105,7 @@ def _wrong_usage(error: Any, arguments: Sequence[str]) -> int:
     if near and near not in text:
         text += f". Did you mean {near!r}?"
     problem = Problem(
-        USAGE_CODE, text, f"`{path}` does not take this", f"see `{path} --help`", USAGE
+        USAGE_CODE, text, f"`{path}` was not called as it expects", f"see `{path} --help`", USAGE
     )
     show_problem(problem, secrets=_secrets(arguments))
     return USAGE

@@ -23,6 +23,7 @@ from holdfast.policy import Seconds, seconds
 from holdfast.task import Event, Grabbed, Outcome
 
 ERROR_CHARS_MAX = 8_000
+_OURS = "holdfast.worker."
 FRAMES_MAX = 8
 DELAY_S_MAX = 100 * 365 * 86_400.0  # what a store can still add to a time of day
 POSTPONED_S = 1.0
@@ -126,7 +127,10 @@ def postponed(task: Grabbed, error: BaseException) -> Outcome:
 
 def error_text(error: BaseException) -> str:
     """The error for people: its last frames, without local values and passwords."""
-    lines = traceback.format_exception(type(error), error, error.__traceback__, limit=-FRAMES_MAX)
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(_OURS):
+        trace = trace.tb_next  # how the worker called the handler helps nobody
+    lines = traceback.format_exception(type(error), error, trace, limit=-FRAMES_MAX)
     return storable("".join(lines).rstrip())
 
 
