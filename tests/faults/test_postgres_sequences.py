@@ -14,7 +14,7 @@ from holdfast.errors import OutcomeUnknown
 from holdfast.store import START, ZERO, Column, Cursor, Entry, Level, LevelCursor, Mark, Position
 from holdfast.store import Record as Write
 from holdfast.stores.postgres import PostgresStore
-from holdfast.task import Key, State, TaskId, Trigger
+from holdfast.task import Event, Key, Outcome, State, TaskId, Trigger
 from holdfast.testing.contracts.builders import (
     NODE,
     OTHER,
@@ -24,6 +24,7 @@ from holdfast.testing.contracts.builders import (
     enqueued,
     eventually,
     grab,
+    grabbed,
     look,
     trigger_of,
 )
@@ -266,6 +267,83 @@ async def test_an_append_that_is_repeated_after_a_lost_reply_stands_once(store):
 
     (entries,) = await store.levels(QUEUE, [LevelCursor(0, COLUMN, ZERO, 10)])
     assert entries == [an_entry(1)]
+
+
+async def test_a_repeat_appends_what_the_first_call_did_not_write(store):
+    epochs = await claimed(store)
+    assert await written(store, epochs[0], 2)
+
+    entries = [an_entry(seq) for seq in (1, 2, 3)]
+    write = Write(partition=0, epoch=epochs[0], entries=entries, position=Position(7, 7))
+    refused = await store.record(QUEUE, [write])
+
+    (found,) = await store.levels(QUEUE, [LevelCursor(0, COLUMN, ZERO, 10)])
+    (loaded,) = await store.load(QUEUE, [0])
+    assert (refused, found, loaded.position) == (set(), entries, Position(7, 7))
+
+
+async def test_a_repeated_append_waits_for_the_first_that_is_still_at_work(store, connect):
+    epochs = await claimed(store)
+    first, watcher = await connect(), await connect()
+    writing = first.transaction()
+    await writing.start()
+    await first.execute(
+        "INSERT INTO holdfast.backlog (queue, partition, priority, kind, pass, seq, task, arrived,"
+        " version, weight) VALUES ($1, 0, 5, 'email', $2, 1, $3, 1, 1, 1)",
+        QUEUE,
+        an_entry(1).level.pass_,
+        an_entry(1).trigger.id,
+    )
+
+    repeat = asyncio.create_task(written(store, epochs[0], 1))
+    await blocked(watcher, repeat)
+    await writing.commit()
+
+    assert await repeat
+    (entries,) = await store.levels(QUEUE, [LevelCursor(0, COLUMN, ZERO, 10)])
+    assert [entry.level for entry in entries] == [an_entry(1).level]
+
+
+async def test_a_batch_keeps_what_differs_between_its_tasks(store):
+    plain = {"fairness_key": None, "ordering_key": None, "metadata": None, "priority": 5}
+    other = {"fairness_key": "a", "ordering_key": "b", "metadata": b"{}", "priority": 1}
+    new = [a_task(kind=f"k{n}", **each) for n, each in enumerate((plain, other, plain, other))]
+    ids = await enqueued(store, *new)
+    await enqueued(store, *(a_task(kind="alike", weight=2.0, **other) for _ in range(3)))
+
+    found = await store.get(ids)
+    for id, task in zip(ids, new, strict=True):
+        assert {name: getattr(found[id], name) for name in plain} == (
+            plain if task.ordering_key is None else other
+        )
+        assert found[id].kind == task.kind
+    triggers = (await store.arrivals(QUEUE, [Cursor(0, START)], limit=9, exact=False)).triggers
+    facts = {(t.kind, t.priority, t.fairness_key, t.ordering_key, t.weight) for t in triggers}
+    assert ("alike", 1, "a", "b", 2.0) in facts and ("k0", 5, None, None, 1.0) in facts
+
+
+async def test_a_batch_of_outcomes_keeps_what_differs_between_them(store):
+    tasks = await grabbed(store, *(a_task() for _ in range(5)))
+    given = [
+        {"event": Event.SUCCEEDED, "result": b"1"},
+        {"event": Event.SUCCEEDED},
+        {"event": Event.SUCCEEDED, "keep": False},
+        {"event": Event.GIVEN_UP, "error": "why"},
+        {"event": Event.RETRIED, "error": "later"},
+    ]
+
+    outcomes = [Outcome(t.id, t.version, **each) for t, each in zip(tasks, given, strict=True)]
+    assert await store.settle(outcomes, node=NODE) == [True] * 5
+
+    found = await store.get([task.id for task in tasks])
+    ended = [found.get(task.id) for task in tasks]
+    assert [task and (task.state, task.result, task.error) for task in ended] == [
+        (State.DONE, b"1", None),
+        (State.DONE, None, None),
+        None,
+        (State.FAILED, None, "why"),
+        (State.WAITING, None, "later"),
+    ]
 
 
 async def test_marks_do_not_pile_up(store, connect):

@@ -2,8 +2,9 @@
 
 Triggers of this process reach its listeners directly.  Another process has no channel to us but
 the file: its commits change `data_version`, which is looked at while somebody listens, and rings
-the doorbell.  A look costs some 20 µs: there is one every millisecond while the file is in use, and
-one every 5 ms when nothing has changed for a while.
+the doorbell.  There is a look every millisecond while others use the file, and one every 5 ms while
+only we write or when nothing has changed for a while: a look of a busy process costs it a turn of
+the interpreter's lock.
 
 Commits of our own change it as well, and their triggers come directly.  So a change rings at the
 second look after the commit, unless a commit of our own has explained it by then; then it
@@ -22,7 +23,7 @@ from holdfast.task import Trigger
 from holdfast.telemetry.events import Events, StoreFailed, TriggersPublished
 
 LOOK_S = 0.001
-LOOK_QUIET_S = 0.005  # when nothing has changed for QUIET_S
+LOOK_SELDOM_S = 0.005  # while we write ourselves, and when nothing has changed for QUIET_S
 QUIET_S = 10.0
 LATE_S = 0.25  # how long a change waits that a commit of our own explains
 BACK_OFF_S = 1.0  # after a look that failed
@@ -81,11 +82,13 @@ class SQLiteBus:
 
     async def _look(self, seen: int | None, ours: tuple[int, int]) -> None:
         loop = asyncio.get_running_loop()
-        ring_at, is_changed, changed_at = float("inf"), False, loop.time()
+        ring_at, changed_at = float("inf"), loop.time()
+        is_changed = is_writing = False
         while True:
-            is_quiet = loop.time() - changed_at > QUIET_S
-            await asyncio.sleep(LOOK_QUIET_S if is_quiet and not is_changed else LOOK_S)
+            is_quiet = loop.time() - changed_at > QUIET_S and not is_changed
+            await asyncio.sleep(LOOK_SELDOM_S if is_quiet or is_writing else LOOK_S)
             before, ours = ours, self._ours()
+            is_writing = ours != before
             if is_changed:  # since the look before: by now we know whether it was us
                 ring_at = min(ring_at, loop.time() + (LATE_S if ours != before else 0.0))
             found = self._version(seen)

@@ -45,7 +45,7 @@ class Books:
         clock: Clock,
         events: Events,
         offered: Callable[[], None],
-        starving: Callable[[], bool],
+        runs_low: Callable[[], bool],
     ) -> None:
         self._store = store
         self._intake = intake
@@ -53,7 +53,7 @@ class Books:
         self._clock = clock
         self._events = events
         self._offered = offered  # called when the table may have something new
-        self._starving = starving  # whether slots are free and nothing is there to fill them
+        self._runs_low = runs_low  # whether the table will soon have nothing left to start
         self._wake = asyncio.Event()
         self._rang = False
         self._lacked_room = False  # an early read stopped for want of room: again at the next turn
@@ -115,7 +115,7 @@ class Books:
         await self._read_levels()
         rest_s = self._limits.idle_wait_s
         now = self._clock.seconds()
-        if now >= self._exact_at:
+        if now >= self._exact_at or (self._is_behind and self._runs_low()):
             await self._read_exact()
             await self._read_levels()
             took_s = self._clock.seconds() - now
@@ -130,7 +130,7 @@ class Books:
 
     def _rest_after_exact(self, took_s: float) -> float:
         if self._is_behind:
-            if self._starving():
+            if self._runs_low():
                 return 0.0
             share = self._limits.ingest_share
             return took_s * (1 - share) / share

@@ -62,7 +62,7 @@ class Dispatcher:
             clock=clock,
             events=events,
             offered=self.wake,
-            starving=self._is_starving,
+            runs_low=self._runs_low,
         )
         self._node = node
         self._store = store
@@ -80,7 +80,6 @@ class Dispatcher:
         self._foreign: dict[str, Running] = {}  # ordering keys that another live node is running
         self._blocked: set[str] = set()  # ordering keys that wait for an elder
         self._grabs: set[asyncio.Task[None]] = set()
-        self._was_full = False
         self._is_stopping = False
         self._wake_set = False
         self._loop = asyncio.get_running_loop()
@@ -203,8 +202,8 @@ class Dispatcher:
         self._grabs.discard(grab)
         self._pump()
 
-    def _is_starving(self) -> bool:
-        return not self._table and not self._was_full
+    def _runs_low(self) -> bool:
+        return len(self._table) < 2 * self._limits.grab_batch
 
     def _book(self, trigger: Trigger) -> Full | None:
         key = trigger.ordering_key
@@ -216,7 +215,6 @@ class Dispatcher:
             # It leaves the table to be parked: it must not stop those who stand behind it.
             self._misjudged[trigger.id] = f"the booking policy failed: {error!r}"
             return None
-        self._was_full = full is not None
         if full is None:
             if key is not None:
                 self._busy[key] = trigger.id

@@ -306,7 +306,7 @@ class Intake:
         limits = self.limits
         return (
             len(partition.unwritten) < limits.append_max
-            and len(partition.remembered) < limits.remembered_max
+            and len(partition.remembered) + len(partition.unwritten) < limits.remembered_max
         )
 
     def _next_seq(self) -> int:

@@ -165,6 +165,16 @@ class SharedCoordinatorContract(CoordinatorContract):
 
         assert sorted((await first.beat()).shares[QUEUE].let_go) == sorted(wished)
 
+    async def test_nothing_is_let_go_of_for_a_node_that_has_not_asked(self, store: Store) -> None:
+        """It has a lease, but it may hang, or see other members than we do."""
+        first = await settled(self.joined(store, NODE))
+        await store.renew(OTHER, lease_s=LEASE_S, queues=[QUEUE], kinds=[])
+        before = await store.holdings(QUEUE)
+
+        await beaten(first, times=3)
+
+        assert await store.holdings(QUEUE) == before
+
     async def test_two_views_of_the_members_never_flap(self, store: Store) -> None:
         """The first does not see the second: it keeps what it has, and nothing moves to and fro."""
         first, second = self.joined(store, NODE), self.joined(store, OTHER)
