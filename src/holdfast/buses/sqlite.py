@@ -25,6 +25,7 @@ from holdfast.telemetry.events import Events, StoreFailed, TriggersPublished
 LOOK_S = 0.001
 LOOK_SELDOM_S = 0.005  # while we write ourselves, and when nothing has changed for QUIET_S
 QUIET_S = 10.0
+EXPECTED_S = 0.01  # how long a change waits that a caller of this process may explain
 LATE_S = 0.25  # how long a change waits that a commit of our own explains
 BACK_OFF_S = 1.0  # after a look that failed
 
@@ -46,6 +47,7 @@ class SQLiteBus:
     ) -> None:
         self._data_version = data_version
         self._own_commits = own_commits
+        self.is_expecting: Callable[[], bool] = lambda: False  # a caller's commit in this process
         self._published = 0
         self._events = events
         self._listeners = Listeners(_dropped, events=events, unsent_max=unsent_max)
@@ -90,7 +92,8 @@ class SQLiteBus:
             before, ours = ours, self._ours()
             is_writing = ours != before
             if is_changed:  # since the look before: by now we know whether it was us
-                ring_at = min(ring_at, loop.time() + (LATE_S if ours != before else 0.0))
+                late_s = LATE_S if ours != before else EXPECTED_S if self.is_expecting() else 0.0
+                ring_at = min(ring_at, loop.time() + late_s)
             found = self._version(seen)
             if found is None:
                 await asyncio.sleep(BACK_OFF_S)
@@ -98,7 +101,7 @@ class SQLiteBus:
             if is_changed:
                 changed_at = loop.time()
             if is_changed and ours != before:
-                ring_at, is_changed = min(ring_at, loop.time() + LATE_S), False
+                ring_at, is_changed = loop.time() + LATE_S, False
             seen = found
             if ring_at <= loop.time():
                 ring_at = float("inf")

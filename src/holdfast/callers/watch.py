@@ -132,6 +132,11 @@ class Watch:
             held.take()
         return held
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a caller of this process has added a task and may commit any moment."""
+        return bool(self._held)
+
     async def close(self) -> None:
         """Look one last time and send what is committed; forget the rest.  Safe to repeat."""
         self._is_closed = True

@@ -148,6 +148,8 @@ class Books:
     async def _read_early(self) -> bool:
         """Take in visible rows above E; True when there may be more."""
         partitions = list(self._intake.partitions.values())
+        if not partitions:
+            return False
         limit = min(self._limits.page, self._intake.room) // len(partitions)
         if limit < 1:
             self._lacked_room = True
@@ -193,6 +195,8 @@ class Books:
         """Append what lies above P and below the horizon, and move P with it."""
         intake, limits = self._intake, self._limits
         partitions = list(intake.partitions.values())
+        if not partitions:
+            return
         limit = max(1, limits.page // len(partitions))
         cursors = [Cursor(p.number, p.position) for p in partitions]
         page = await self._store.arrivals(intake.queue, cursors, limit=limit, exact=True)

@@ -91,14 +91,16 @@ async def open_runtime(
     except BaseException:
         await store.close()
         raise
-    if wrap_bus is not None:
-        bus = wrap_bus(bus)
+    wrapped = bus if wrap_bus is None else wrap_bus(bus)
     try:
-        kit = await _make_kit(address, store, bus, events)
+        kit = await _make_kit(address, store, wrapped, events)
     except BaseException:
-        await bus.close()
+        await wrapped.close()
         await store.close()
         raise
+    if hasattr(bus, "is_expecting"):
+        bus.is_expecting = lambda: kit.watch.is_waiting
+    bus = wrapped
     client = Client(store, bus, events=events)
     return Runtime(store, bus, client, kit, asyncio.get_running_loop(), owns_store)
 
