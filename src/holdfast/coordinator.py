@@ -36,8 +36,12 @@ class View:
 
 
 class Coordinator(Protocol):
-    async def beat(self) -> View:
-        """Renew this node's lease and look at the others; every third of a lease or sooner."""
+    async def beat(self, *, retiring: bool = False) -> View:
+        """Renew this node's lease and look at the others; every third of a lease or sooner.
+
+        A retiring node keeps its lease for the attempts that still run, but no share: everything
+        that it owns is to be let go, and the others take it.
+        """
         ...
 
     async def claimed(self, queue: str, epochs: dict[int, int]) -> dict[int, int]:

@@ -348,8 +348,11 @@ class Leases(Protocol):
         """All nodes with a lease row, live or ended."""
         ...
 
-    async def leave(self, nodes: Collection[NodeId]) -> None:
-        """Forget the nodes' leases and let go of their partitions."""
+    async def leave(self, nodes: Collection[NodeId], *, ended_only: bool = False) -> None:
+        """Forget the nodes' leases and let go of their partitions.
+
+        With `ended_only`, nodes whose lease is live are left alone.
+        """
         ...
 
     async def holdings(self, queue: str) -> list[Holding]:

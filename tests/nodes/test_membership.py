@@ -135,9 +135,6 @@ async def test_the_partitions_of_a_node_that_leaves_move_at_once(store_url):
         assert ran.counts == Counter(range(stream.sent))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a stopping node keeps its partitions until its last attempt has ended"
-)
 async def test_a_node_that_leaves_hands_its_partitions_over_before_its_attempts_end(store_url):
     """Nobody else could start the tasks there, for as long as the longest attempt takes."""
     ran = Ran()

@@ -123,7 +123,6 @@ async def test_what_was_ingested_early_is_not_ingested_again_when_it_ends(
     assert sorted(owner.ids) == ids
 
 
-@pytest.mark.xfail(strict=True, reason="ids of tasks that have run stay remembered for ever")
 async def test_what_has_run_is_not_remembered_any_longer(store, store_url, owner_of):
     owner = owner_of("owner", slots=0)
     await owner.take([0])

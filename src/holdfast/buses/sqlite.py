@@ -8,7 +8,7 @@ the interpreter's lock.
 
 Commits of our own change it as well, and their triggers come directly.  So a change rings at the
 second look after the commit, unless a commit of our own has explained it by then; then it
-rings a quarter of a second later, once for however many, because somebody else may have committed
+rings a tenth of a second later, once for however many, because somebody else may have committed
 in the same moment.
 """
 
@@ -26,7 +26,7 @@ LOOK_S = 0.001
 LOOK_SELDOM_S = 0.005  # while we write ourselves, and when nothing has changed for QUIET_S
 QUIET_S = 10.0
 EXPECTED_S = 0.01  # how long a change waits that a caller of this process may explain
-LATE_S = 0.25  # how long a change waits that a commit of our own explains
+LATE_S = 0.1  # how long a change waits that a commit of our own explains
 BACK_OFF_S = 1.0  # after a look that failed
 
 

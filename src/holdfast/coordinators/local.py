@@ -24,13 +24,13 @@ class LocalCoordinator:
         self._queues = queues
         self._kinds = frozenset(kinds)
 
-    async def beat(self) -> View:
+    async def beat(self, *, retiring: bool = False) -> View:
         shares, owned = {}, {}
         for queue in self._queues:
             holdings = await self._store.holdings(queue)
             owned[queue] = {h.partition: h.epoch for h in holdings if h.owner == self._node}
             claim = {h.partition: h.epoch for h in holdings if h.owner != self._node}
-            shares[queue] = Share(claim, [])
+            shares[queue] = Share({}, list(owned[queue])) if retiring else Share(claim, [])
         return View(shares, owned, [], dict.fromkeys(self._queues, self._kinds))
 
     async def claimed(self, queue: str, epochs: dict[int, int]) -> dict[int, int]:
@@ -40,7 +40,7 @@ class LocalCoordinator:
         await self._store.let_go(queue, partitions, node=self._node)
 
     async def forget(self, nodes: Collection[NodeId]) -> None:
-        await self._store.leave(nodes)
+        await self._store.leave(nodes, ended_only=True)
 
     async def leave(self) -> None:
         await self._store.leave([self._node])

@@ -32,9 +32,12 @@ class SqlCoordinator:
         self._kinds = kinds
         self._lease_s = lease_s
 
-    async def beat(self) -> View:
+    async def beat(self, *, retiring: bool = False) -> View:
         await self._store.renew(
-            self._node, lease_s=self._lease_s, queues=self._queues, kinds=self._kinds
+            self._node,
+            lease_s=self._lease_s,
+            queues=() if retiring else self._queues,  # the others count those who serve
+            kinds=self._kinds,
         )
         members = await self._store.members()
         alive = [member for member in members if member.is_alive]
@@ -43,8 +46,11 @@ class SqlCoordinator:
             serving = [member for member in alive if queue in member.queues]
             nodes = sorted(member.node for member in serving)
             holdings = await self._store.holdings(queue)
-            shares[queue] = await self._share(queue, holdings, nodes)
             owned[queue] = {h.partition: h.epoch for h in holdings if h.owner == self._node}
+            if retiring:
+                shares[queue] = Share({}, list(owned[queue]))
+            else:
+                shares[queue] = await self._share(queue, holdings, nodes)
             kinds[queue] = frozenset(kind for member in serving for kind in member.kinds)
         return View(shares, owned, [m.node for m in members if not m.is_alive], kinds)
 
@@ -55,7 +61,7 @@ class SqlCoordinator:
         await self._store.let_go(queue, partitions, node=self._node)
 
     async def forget(self, nodes: Collection[NodeId]) -> None:
-        await self._store.leave(nodes)
+        await self._store.leave(nodes, ended_only=True)
 
     async def leave(self) -> None:
         await self._store.leave([self._node])

@@ -137,6 +137,16 @@ class Backlog:
         """What to persist.  An older one costs repeated offers, never a trigger."""
         return Mark(self._ack_level, self._top_pass)
 
+    def resize(self, batch_max: int, reload_at: int) -> Merge:
+        """Hold at most so many in memory from now on; what no longer fits leaves it."""
+        assert 0 <= reload_at < batch_max, "a read that is wanted has room for one trigger at least"
+        self._batch_max, self._reload_at = batch_max, reload_at
+        if len(self._open) <= batch_max or self.is_busy:
+            return Merge([], [])  # what is under way ends with a merge, which drops the rest
+        merge = self._overflow([])
+        self._read_level = self._order[-1]
+        return merge
+
     def choose(
         self,
         triggers: Sequence[Trigger],

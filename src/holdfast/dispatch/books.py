@@ -300,6 +300,7 @@ class Books:
         by_time = now >= self._trim_at
         if by_time:
             self._trim_at = now + self._limits.trim_s
+            self._intake.fit()
         records, trimmed = [], []
         for partition in self._intake.partitions.values():
             trims = {}

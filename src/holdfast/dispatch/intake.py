@@ -24,6 +24,8 @@ from holdfast.dispatch.table import TriggerTable
 from holdfast.store import ZERO, Column, Entry, Level, Loaded, Mark, Position
 from holdfast.task import TaskId, Trigger
 
+WINDOW_MIN = 16  # triggers of one column of one partition in memory, however many there are
+
 ANYONE = -1
 """The partition of a trigger that its owner has no handler for: any node may try it."""
 
@@ -69,6 +71,8 @@ class Intake:
         self.unhandled: dict[TaskId, Trigger] = {}
         self._handles = handles
         self._unoffered: list[tuple[Backlog, Entry]] = []
+        self._columns: set[Column] = set()  # those in use, when memory was shared out last
+        self._skips_max = limits.look_ahead // 4  # triggers of one column that may skip at once
         self._seq = count(1)
 
     # ── partitions come and go ────────────────────────────────────────────────────────────
@@ -81,6 +85,7 @@ class Intake:
             partition.columns[column] = self._new_backlog(mark, highest)
             self._seq_after(max(mark.ack_level.seq, highest.seq))
         self.partitions[partition.number] = partition
+        self.fit()
         return partition
 
     def lose(self, number: int) -> None:
@@ -124,7 +129,8 @@ class Intake:
                 continue
             column = Column(trigger.priority, trigger.kind)
             backlog = self._backlog(partition, column)
-            if backlog.is_empty and column not in partition.awaiting:
+            may_skip = backlog.is_empty and column not in partition.awaiting
+            if may_skip and table.size_of(trigger.priority, trigger.kind) < self._skips_max:
                 if table.add(trigger, Level(max(1, backlog.top_pass), next(self._seq))):
                     known[id] = trigger.version
                 else:
@@ -223,6 +229,9 @@ class Intake:
         for place in places:
             if place.entry.trigger.version <= version:
                 place.backlog.ack(place.entry.level)
+                partition = self.partitions.get(place.entry.trigger.partition)
+                if partition is not None:
+                    partition.remembered.pop(id, None)
             else:
                 newer.append(place)
         if newer:
@@ -296,11 +305,38 @@ class Intake:
         backlog = partition.columns.get(column)
         if backlog is None:
             backlog = partition.columns[column] = self._new_backlog(NEW, ZERO)
+            if column not in self._columns:
+                self.fit()
         return backlog
 
+    def fit(self) -> None:
+        """Share memory among the columns in use: none of them may fill it, however long it is."""
+        self._columns = {
+            column
+            for partition in self.partitions.values()
+            for column, backlog in partition.columns.items()
+            if not backlog.is_empty or self.table.size_of(*column)
+        }
+        self._skips_max = max(WINDOW_MIN, self.limits.look_ahead // (4 * self._shares))
+        window = self._window()
+        for partition in self.partitions.values():
+            for backlog in partition.columns.values():
+                self.merge(backlog, backlog.resize(*window))
+
+    @property
+    def _shares(self) -> int:
+        return len(self._columns) + 1  # one for the next newcomer
+
     def _new_backlog(self, mark: Mark, highest: Level) -> Backlog:
+        batch_max, reload_at = self._window()
+        return Backlog(mark, highest=highest, batch_max=batch_max, reload_at=reload_at)
+
+    def _window(self) -> tuple[int, int]:
+        """How many triggers of one column of one partition may be loaded, and when to read on."""
         limits = self.limits
-        return Backlog(mark, highest=highest, batch_max=limits.window, reload_at=limits.reload_at)
+        share = limits.look_ahead // (2 * self._shares * max(1, len(self.partitions)))
+        batch_max = max(WINDOW_MIN, min(limits.window, share))
+        return batch_max, min(limits.reload_at, batch_max // 4)
 
     def _may_append(self, partition: Partition) -> bool:
         limits = self.limits

@@ -99,6 +99,12 @@ class TriggerTable:
             self._list(column)
         return True
 
+    def size_of(self, priority: int, kind: str) -> int:
+        """How many triggers of this column are here, those set aside included."""
+        row = self._rows.get(priority)
+        column = None if row is None else row.columns.get(kind)
+        return 0 if column is None else column.size
+
     def take(self, book: Book) -> Item | None:
         """Remove and return the first trigger that can book a slot, or None.
 

@@ -94,6 +94,7 @@ class Node:
         self._strange_queues: set[str] = set()
         self._compared_at = self._orphans_at = self._strays_at = clock.seconds()
         self._view: View | None = None
+        self._is_retiring = False
 
     # ── life ──────────────────────────────────────────────────────────────────────────────
 
@@ -135,6 +136,8 @@ class Node:
             async with asyncio.timeout(self._settings.drain_s + LEAVING_S):
                 for dispatcher in self._dispatchers.values():
                     await dispatcher.stop()
+                self._is_retiring = True
+                await self._beat()  # others may have the partitions before our attempts end
                 workers = self._workers.values()
                 await asyncio.gather(*(w.drained(self._settings.drain_s) for w in workers))
                 await self._stop_loops()
@@ -327,7 +330,7 @@ class Node:
                 self._failed("beat", error)
 
     async def _beat(self) -> None:
-        view = await self._coordinator.beat()
+        view = await self._coordinator.beat(retiring=self._is_retiring)
         self._view = view
         for queue in self.queues:
             dispatcher = self._dispatchers[queue]

@@ -123,7 +123,9 @@ class ModelPartitions:
             for node, lease in sorted(self._leases.items())
         ]
 
-    async def leave(self, nodes: Collection[NodeId]) -> None:
+    async def leave(self, nodes: Collection[NodeId], *, ended_only: bool = False) -> None:
+        alive = {m.node for m in await self.members() if m.is_alive} if ended_only else set()
+        nodes = [node for node in nodes if node not in alive]
         for node in nodes:
             self._leases.pop(node, None)
         for row in [row for rows in self._queues.values() for row in rows if row.owner in nodes]:

@@ -31,9 +31,10 @@ class PostgresLeases:
             for node, queues, kinds, is_alive in rows
         ]
 
-    async def leave(self, nodes: Collection[NodeId]) -> None:
+    async def leave(self, nodes: Collection[NodeId], *, ended_only: bool = False) -> None:
         if nodes:
-            await self._database.write("leave", {"nodes": sorted(nodes)})
+            params = {"nodes": sorted(nodes), "ended_only": ended_only}
+            await self._database.write("leave", params)
 
     async def holdings(self, queue: str) -> list[Holding]:
         rows = await self._database.read("holdings", {"queue": queue})

@@ -24,9 +24,10 @@ class LeasesRole(Threads):
         found: list[Member] = await self._ask_leases(lambda leases, now: leases.members(now))
         return found
 
-    async def leave(self, nodes: Collection[NodeId]) -> None:
+    async def leave(self, nodes: Collection[NodeId], *, ended_only: bool = False) -> None:
         """See `holdfast.store.Leases`.  If we die between the files, the lease ends by itself."""
-        gone = list(nodes)
+        alive = {m.node for m in await self.members() if m.is_alive} if ended_only else set()
+        gone = [node for node in nodes if node not in alive]
         await self._write(lambda db, now: run(db, "let_go_all", nodes=as_list(gone)))
         await self._ask_leases(lambda leases, now: leases.drop(gone, now))
 

@@ -1,2 +1,9 @@
-WITH gone AS (DELETE FROM {schema}.node AS n WHERE n.id = ANY (:nodes::text[]))
-UPDATE {schema}.partition AS p SET owner = NULL WHERE p.owner = ANY (:nodes::text[])
+-- A lease that was renewed since somebody saw it ended is left alone, when only ended ones may go.
+WITH leaving AS MATERIALIZED (
+    SELECT w.id FROM unnest(:nodes::text[]) AS w (id)
+    WHERE NOT :ended_only::boolean OR NOT EXISTS (
+        SELECT FROM {schema}.node AS n WHERE n.id = w.id AND {schema}.is_alive(n.until, n.lease)
+    )
+),
+gone AS (DELETE FROM {schema}.node AS n USING leaving AS l WHERE n.id = l.id)
+UPDATE {schema}.partition AS p SET owner = NULL FROM leaving AS l WHERE p.owner = l.id
