@@ -45,7 +45,8 @@ class ModelStore(ModelPartitions):
         self._weights: dict[TaskId, float] = {}
         self._arrived: Counter[TaskId] = Counter()
         self._losses: Counter[TaskId] = Counter()
-        self._last_id = self._last_arrived = 0
+        self._last_number = 0  # ids and arrivals are counted together
+        self._call_number: int | None = None  # shared by all that one call submits again
         self._keys: dict[tuple[str, str], tuple[TaskId, datetime | None]] = {}
 
     async def open(self) -> None: ...
@@ -72,7 +73,8 @@ class ModelStore(ModelPartitions):
             return older
         due_at = new.due_at or now + timedelta(seconds=new.delay_s)
         state = State.WAITING if due_at > now else State.SUBMITTED
-        self._last_id += 1
+        self._last_number += 1
+        self._call_number = self._last_number
         names = (
             "queue",
             "partition",
@@ -83,7 +85,7 @@ class ModelStore(ModelPartitions):
             "metadata",
         )
         task = Task(
-            id=TaskId(self._last_id),
+            id=TaskId(self._last_number),
             state=state,
             version=1,
             priority=clamped_priority(new.priority),
@@ -111,8 +113,10 @@ class ModelStore(ModelPartitions):
     def _keep(self, task: Task) -> Task:
         self._tasks[task.id] = task
         if task.state is State.SUBMITTED:
-            self._last_arrived += 1
-            self._arrived[task.id] = self._last_arrived
+            if self._call_number is None:
+                self._last_number += 1
+                self._call_number = self._last_number
+            self._arrived[task.id] = self._call_number
         return task
 
     def _moved(self, task: Task, event: Event, **fields: Any) -> Task:
@@ -171,6 +175,7 @@ class ModelStore(ModelPartitions):
         )
 
     async def settle(self, outcomes: Sequence[Outcome], *, node: NodeId) -> list[bool]:
+        self._call_number = None
         return [self._settle(one, node) or self._was_settled(one, node) for one in outcomes]
 
     def _settle(self, outcome: Outcome, node: NodeId) -> bool:
@@ -200,6 +205,7 @@ class ModelStore(ModelPartitions):
     async def transaction(self, task: Grabbed, *, node: NodeId) -> AsyncIterator[ModelTransaction]:
         transaction = ModelTransaction(self._tasks)
         yield transaction
+        self._call_number = None
         for outcome in transaction.outcomes:
             if not self._settle(outcome, node):
                 raise StoreUnavailable("the task has moved on: nothing was settled")
@@ -208,6 +214,7 @@ class ModelStore(ModelPartitions):
         return [self._change(wish) for wish in changes]
 
     def _change(self, wish: Change) -> Changed:
+        self._call_number = None
         if (task := self._tasks.get(wish.id)) is None:
             return Changed(Answer.NOT_FOUND)
         if wish.version not in (None, task.version):
@@ -243,7 +250,7 @@ class ModelStore(ModelPartitions):
                 and (until is None or self._arrived[task.id] < until)
             ]
             found += sorted(line, key=lambda trigger: (trigger.arrived, trigger.id))[:limit]
-        return Arrivals(found, self._last_arrived + 1)
+        return Arrivals(found, self._last_number + 1)
 
     def _running(self) -> list[tuple[str, Running]]:
         return [
@@ -257,6 +264,7 @@ class ModelStore(ModelPartitions):
     # Agenda
 
     async def submit_due(self, queue: str, partitions: Collection[int], *, limit: int) -> Due:
+        self._call_number = None
         line = [
             (task.due_at, task.id)
             for task in self._in_state(State.WAITING)
@@ -270,6 +278,7 @@ class ModelStore(ModelPartitions):
     async def resume_lost(
         self, nodes: Collection[NodeId], *, deliveries_max: int, limit: int
     ) -> list[Trigger]:
+        self._call_number = None
         gone = {node for node in nodes if not self._is_alive(node)}
         triggers = []
         for task in [one for one in self._in_state(State.PROCESSING) if one.node in gone][:limit]:

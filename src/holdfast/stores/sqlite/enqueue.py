@@ -22,8 +22,8 @@ def enqueueing(tasks: Sequence[NewTask], now: int) -> Script[list[Enqueued]]:
     The first statement writes, so that a transaction that has only read so far takes the
     write lock here, before anything depends on what it saw.
     """
-    rows = yield query("next_arrived"), {}
-    arrived = rows[0][0]
+    if tasks[0].key is not None:
+        yield query("touch"), {}
     answers: list[Enqueued] = []
     for task in tasks:
         if task.key is not None:
@@ -32,7 +32,7 @@ def enqueueing(tasks: Sequence[NewTask], now: int) -> Script[list[Enqueued]]:
                 answers.append(_existing(found[0]))
                 continue
         due_at = _due_at(task, now)
-        rows = yield query("enqueue"), _params(task, due_at, arrived, now)
+        rows = yield query("enqueue"), _params(task, due_at, now)
         answers.append(_created(rows[0][0], due_at))
         if task.key is not None:
             period_s = task.key.period_s
@@ -45,16 +45,14 @@ def enqueue(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> list[
     """The same in our own transaction; many tasks without keys go in as one statement."""
     if len(tasks) < _FEW or any(task.key is not None for task in tasks):
         return run_script(db, enqueueing(tasks, now))
-    arrived = run(db, "next_arrived")[0][0]
-    last = run(db, "last_id")
-    first = (last[0][0] if last else 0) + 1
+    first = run(db, "last_arrived")[0][0] + 1
     dues = [_due_at(task, now) for task in tasks]
     numbered = zip(tasks, dues, strict=True)
     run_many(
         db,
         "enqueue_many",
         [
-            (id, *_values(task, due_at, arrived, now))
+            (id, *_values(task, due_at, now), id if due_at is None else 0)
             for id, (task, due_at) in enumerate(numbered, first)
         ],
     )
@@ -72,16 +70,14 @@ def _due_at(task: NewTask, now: int) -> int | None:
     return due_at if due_at > now else None
 
 
-def _values(task: NewTask, due_at: int | None, arrived: int, now: int) -> tuple[Any, ...]:
-    """In the order of the places in `enqueue_many`, the id apart."""
-    is_due = due_at is None
+def _values(task: NewTask, due_at: int | None, now: int) -> tuple[Any, ...]:
+    """In the order of the places in `enqueue` and `enqueue_many`, the numbers apart."""
     return (
         task.queue,
         task.partition,
         task.kind,
-        _SUBMITTED if is_due else _WAITING,
+        _SUBMITTED if due_at is None else _WAITING,
         clamped_priority(task.priority),
-        arrived if is_due else 0,
         now,
         due_at,
         task.fairness_key,
@@ -92,8 +88,8 @@ def _values(task: NewTask, due_at: int | None, arrived: int, now: int) -> tuple[
     )
 
 
-def _params(task: NewTask, due_at: int | None, arrived: int, now: int) -> dict[str, Any]:
-    return dict(zip(_NAMES, _values(task, due_at, arrived, now), strict=True))
+def _params(task: NewTask, due_at: int | None, now: int) -> dict[str, Any]:
+    return dict(zip(_NAMES, _values(task, due_at, now), strict=True))
 
 
 def _key(key: Key) -> dict[str, Any]:

@@ -50,9 +50,11 @@ WATCH_S = 0.25  # how often those who lost their patience are looked for during 
 GATHERED_MAX = 1000  # operations in one commit
 REST_S = 0.002
 NEIGHBOUR_S = 5.0  # a foreign commit within this time means: others write too
-KNOCK_S = 0.02  # how long the writer goes without a rest when it believes to be alone
+LOOK_S = 0.002  # between two looks for others' commits
+KNOCK_S = 0.25  # how long the writer goes without a rest when it believes to be alone
 CHECKPOINT_CHANGES = 100_000  # rows written between two checkpoints
 CHECKPOINT_BYTES = 16 * 1024 * 1024  # growth of the WAL file that asks for one sooner
+MEASURED_CHANGES = 50  # rows: looking at the size of the WAL costs a system call
 IDLE_S = 1.0  # after this the WAL is emptied
 
 
@@ -89,8 +91,11 @@ class Writer:
         self._seen_version = 0
         self._neighbour_at = -NEIGHBOUR_S
         self._rested_at = 0.0
+        self._looked_at = 0.0
+        self.foreign_commits = 0  # seen, not counted: how often others had committed
         self._committed_at = 0.0
         self._checked_changes = 0
+        self._measured_changes = 0
         self._checked_bytes = 0
         self.commits = 0
 
@@ -98,6 +103,8 @@ class Writer:
         """Connect and begin to work; raises what connecting raises."""
         self._db = self._connect()
         try:
+            # Only BEGIN and a checkpoint ever wait for a lock, and BEGIN must not wait for long.
+            self._db.execute(f"PRAGMA busy_timeout = {BEGIN_BUSY_MS}").fetchall()
             self._guest = self._db if self._path == ":memory:" else self._connect()
             self._seen_version = self._data_version()
         except BaseException:
@@ -208,7 +215,7 @@ class Writer:
         """Take the write lock, however long others hold it.  False: nobody waits any more."""
         while True:
             try:
-                _begin_immediate(db)
+                db.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise
@@ -270,7 +277,9 @@ class Writer:
         loan.connection.row_factory, loan.connection.text_factory = None, str
         while not loan.ended.is_set():
             try:
-                _begin_immediate(loan.connection)
+                loan.connection.execute(f"PRAGMA busy_timeout = {BEGIN_BUSY_MS}").fetchall()
+                loan.connection.execute("BEGIN IMMEDIATE")
+                loan.connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}").fetchall()
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise
@@ -302,10 +311,13 @@ class Writer:
         if self._path == ":memory:":
             return
         now = self._clock.seconds()
-        version = self._data_version()
-        if version != self._seen_version:
-            self._seen_version = version
-            self._neighbour_at = now
+        if now - self._looked_at > LOOK_S:
+            self._looked_at = now
+            version = self._data_version()
+            if version != self._seen_version:
+                self._seen_version = version
+                self._neighbour_at = now
+                self.foreign_commits += 1
         remaining_s = REST_S - (now - self._committed_at)
         if remaining_s <= 0:
             self._rested_at = now
@@ -321,10 +333,12 @@ class Writer:
         return version
 
     def _checkpoint_when_due(self) -> None:
-        if (
-            self._db.total_changes - self._checked_changes > CHECKPOINT_CHANGES
-            or self._wal_bytes() - self._checked_bytes > CHECKPOINT_BYTES
-        ):
+        changes = self._db.total_changes
+        is_due = changes - self._checked_changes > CHECKPOINT_CHANGES
+        if not is_due and changes - self._measured_changes >= MEASURED_CHANGES:
+            self._measured_changes = changes
+            is_due = self._wal_bytes() - self._checked_bytes > CHECKPOINT_BYTES
+        if is_due:
             self._checkpoint("PASSIVE")
 
     def _checkpoint(self, mode: str) -> None:
@@ -336,7 +350,7 @@ class Writer:
             self._db.execute("PRAGMA busy_timeout = 0").fetchall()
             self._db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
         with suppress(sqlite3.Error):
-            self._db.execute(f"PRAGMA busy_timeout = {BUSY_MS}").fetchall()
+            self._db.execute(f"PRAGMA busy_timeout = {BEGIN_BUSY_MS}").fetchall()
         self._checked_changes = self._db.total_changes
         self._checked_bytes = self._wal_bytes()
 
@@ -358,14 +372,6 @@ _LOCKED = (
     "added beside it: give the connection as enqueue(..., within=connection) to add the task in "
     "that transaction, or commit first"
 )
-
-
-def _begin_immediate(db: sqlite3.Connection) -> None:
-    db.execute(f"PRAGMA busy_timeout = {BEGIN_BUSY_MS}").fetchall()
-    try:
-        db.execute("BEGIN IMMEDIATE")
-    finally:
-        db.execute(f"PRAGMA busy_timeout = {BUSY_MS}").fetchall()
 
 
 def _with_cause(error: HoldfastError, cause: BaseException) -> HoldfastError:

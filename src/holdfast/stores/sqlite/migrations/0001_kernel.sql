@@ -117,4 +117,7 @@ CREATE TABLE holdfast_backlog (
   PRIMARY KEY (queue, partition, priority, kind, pass, seq)
 ) WITHOUT ROWID;
 
-INSERT INTO holdfast_meta (name, value) VALUES ('arrived', 0), ('partitions', 8), ('schema', 1);
+INSERT INTO holdfast_meta (name, value) VALUES ('partitions', 8), ('schema', 1);
+
+-- The counter of ids and arrivals exists from the first day.
+INSERT INTO sqlite_sequence (name, seq) VALUES ('holdfast_task', 0);

@@ -1,1 +1,1 @@
-SELECT value FROM holdfast_meta WHERE name = 'arrived'
+SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_task'
