@@ -1,9 +1,9 @@
 """The ceiling: what the store can do when nothing is decided and nothing is run.
 
 The same verbs as the engine calls, with its batch sizes, and as many calls under way at once: one
-reader that keeps the books, two grabs, one settle.
+reader that keeps the books, three grabs, one settle.
 
-    arrivals ─▶ record (append, position) ─▶ levels ─▶ 2 grabs ─▶ settle ─▶ archive
+    arrivals ─▶ record (append, position) ─▶ levels ─▶ 3 grabs ─▶ settle ─▶ archive
                                                          └──▶ record (range delete)
 """
 

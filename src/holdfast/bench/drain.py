@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.bench.ceiling import ceiling
 from holdfast.bench.ground import Ground
 from holdfast.bench.load import NO_PROFILE, Checked, Load, Profile, Run, checked, drained, settled
-from holdfast.bench.peer import drained_rate
+from holdfast.bench.peer import BATCH_TUNED, drained_rate
 from holdfast.bench.report import Mark
 from holdfast.clock import SystemClock
 
@@ -59,8 +59,13 @@ class Drain:
         }
         if self.beside:
             async with ground.schema() as place:
-                peer_rate = await drained_rate(place, self._peer_tasks, clock=SystemClock())
-            figures |= {"peer_rate": peer_rate, "peer_ratio": rate / peer_rate}
+                shipped = await drained_rate(place, self._peer_tasks, clock=SystemClock())
+            async with ground.schema() as place:
+                tuned = await drained_rate(
+                    place, self._peer_tasks, clock=SystemClock(), batch=BATCH_TUNED
+                )
+            figures |= {"peer_rate": shipped, "peer_ratio": rate / shipped}
+            figures |= {"peer_tuned_rate": tuned, "peer_tuned_ratio": rate / tuned}
         return Run(figures, (ceiling_check, check))
 
     async def _rate(self, ground: Ground) -> tuple[float, Checked]:

@@ -15,7 +15,7 @@ class Limits:
     remembered_max: int = 1_000_000  # ids appended above P that the exact read will skip
     unhandled_max: int = 10_000  # triggers kept for kinds without a handler
     grab_batch: int = 500
-    grabs_max: int = 2  # grabs in flight: more would only make the batches smaller
+    grabs_max: int = 3  # grabs in flight: more would only make the batches smaller
     trim_count: int = 1_000  # range delete after so many acks ...
     trim_s: float = 15.0  # ... or after so long
     idle_wait_s: float = 5.0  # the longest time that anything lost stays lost
@@ -23,4 +23,4 @@ class Limits:
     retry_s: float = 0.05  # first back-off after a failed store call, doubling ...
     retry_s_max: float = 5.0  # ... up to this
     second_look_s: float = 1.0  # blocked ordering keys and kinds without handler are tried again
-    ingest_share: float = 0.25  # of the time, while there is other work to start
+    ingest_share: float = 0.1  # of the time, while there is other work to start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Container, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -37,6 +38,7 @@ from holdfast.worker.settler import Ended
 from holdfast.worker.worker import Worker
 
 RESUME_BATCH = 1_000
+GRAB_BATCH_MIN = 50
 OFFERED_MAX = 100  # triggers without a handler here, offered to others at a beat
 ORPHANS_S = 60.0
 LEAVING_S = 5.0  # for saying good-bye to the store
@@ -214,7 +216,10 @@ class Node:
 
     def _build(self, queue: str, booking: Booking) -> None:
         kinds = _Kinds(self._registry, queue)
+        # Half of the slots at most, so that one half is grabbed while the other is settled.
+        half = max(GRAB_BATCH_MIN, self._settings.slots_async // 2)
         limits = self._settings.limits
+        limits = replace(limits, grab_batch=min(limits.grab_batch, half))
         table = TriggerTable(order=self._settings.order, size_max=limits.look_ahead)
         worker = Worker(
             node=self.id,
