@@ -15,7 +15,7 @@ from docs.test_first_example import first_example
 
 pytestmark = pytest.mark.whole
 
-PINNED = {"base": None, "test": {"asyncpg", "psycopg", "typing-extensions"}}
+PINNED = {"base": None, "test": {"asyncpg", "psycopg", "psycopg-binary", "typing-extensions"}}
 EACH_S_MAX = 90
 
 

@@ -1,8 +1,8 @@
 """A peer on the same server: pgqueuer, the fastest Python queue on PostgreSQL that we know.
 
 Once as it is shipped, and once with the best settings that we found: a large batch.  Both with
-the asyncpg driver, its drain mode, its tuned autovacuum, and a handler that does nothing; its tables
-are logged, as ours are.  It keeps no archive but a log of its own, left as it is by default.
+the asyncpg driver, its drain mode, its tuned autovacuum, and a handler that does nothing; its
+tables are logged, as ours are.  It keeps no archive but a log of its own, as it does by default.
 """
 
 from __future__ import annotations
