@@ -11,7 +11,7 @@ If the process dies between the commit and the sending, arrivals find the task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from holdfast.sql.query import Script
@@ -36,7 +36,3 @@ class Caller(Protocol):
     def after_commit(self, triggers: Sequence[Trigger]) -> None:
         """Send these triggers when, and only when, the tasks of this transaction are committed."""
         ...
-
-
-Wrap = Callable[[object], Caller]
-"""Finds the wrapper for a connection, or raises TransactionRefused with what to do instead."""

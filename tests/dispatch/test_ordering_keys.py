@@ -11,7 +11,7 @@ from holdfast import Retry, State
 from holdfast.dispatch.limits import Limits
 from holdfast.testing.apps import fresh, opened
 
-QUICK = Limits(idle_wait_s=0.3, second_look_s=0.1)
+QUICK = Limits(idle_wait_s=0.3)
 
 
 @pytest.mark.req("TASK-94")

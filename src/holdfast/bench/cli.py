@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from holdfast.bench.backlog import Backlog
-from holdfast.bench.drain import Drain
+from holdfast.bench.drain import SLOTS, Drain
 from holdfast.bench.enqueue import Enqueue
 from holdfast.bench.ground import ground
 from holdfast.bench.latency import Latency
@@ -75,8 +75,8 @@ def drain(
         PeerName | None, typer.Option("--beside", help="Measure a peer on the same server too.")
     ] = None,
     slots: Annotated[
-        int | None, typer.Option("--slots", min=1, help="The node's slots for async handlers.")
-    ] = None,
+        int, typer.Option("--slots", min=1, help="The node's slots for async handlers.")
+    ] = SLOTS,
     runs: RunsOption = 3,
     as_json: JsonOption = False,
     strict: StrictOption = False,

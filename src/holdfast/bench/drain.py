@@ -14,6 +14,7 @@ from holdfast.bench.report import Mark
 from holdfast.clock import SystemClock
 
 PEER_TASKS_MAX = 50_000  # a rate needs no more
+SLOTS = 1_000  # held from before the grab until after the settle: large batches need many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +23,7 @@ class Drain:
 
     tasks: int = 50_000
     beside: str | None = None
-    slots: int | None = None  # None: as many as a node has by default
+    slots: int = SLOTS
     profile: Profile = NO_PROFILE
     name = "drain"
 
@@ -39,11 +40,11 @@ class Drain:
     @property
     def options(self) -> Mapping[str, Any]:
         peer = {"beside": self.beside, "peer_tasks": self._peer_tasks} if self.beside else {}
-        return peer | ({"slots": self.slots} if self.slots else {})
+        return peer | {"slots": self.slots}
 
     @property
     def _settings(self) -> dict[str, Any]:
-        return {"slots_async": self.slots} if self.slots else {}
+        return {"slots_async": self.slots}
 
     @property
     def _peer_tasks(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from random import Random
 from typing import Any
 
@@ -126,7 +126,3 @@ class FaultyBus:
 
     async def close(self) -> None:
         await self._bus.close()
-
-
-WrapStore = Callable[[Store], Any]
-WrapBus = Callable[[Bus], Bus]
