@@ -83,7 +83,7 @@ async def test_a_full_kind_never_fills_the_whole_look_ahead(store_url):
         await until(lambda: len(shop.of("full")) == 1)
 
         await shop.enqueue("free", range(10))
-        await until(lambda: len(shop.of("free")) == 10, timeout_s=2)
+        await until(lambda: len(shop.of("free")) == 10, timeout_s=10)
 
         assert node.looked_ahead <= 200
 
