@@ -28,9 +28,10 @@ def test_the_whole_suite_writes_its_counts():
     assert "pytest --requirements-json=$(COUNTS) $(ARGS)" in (PROJECT / "Makefile").read_text()
 
 
-def test_ci_runs_the_same_target_as_people_and_stops_at_the_first_failure():
+def test_ci_runs_the_same_target_as_people_and_once_more_what_failed():
     script = PROJECT / ".ci" / "run"
 
     assert os.access(script, os.X_OK)
     assert "set -euo pipefail" in script.read_text()
-    assert script.read_text().rstrip().endswith("make test")
+    assert "\nmake test || {" in script.read_text()
+    assert 'make test ARGS="--last-failed' in script.read_text()
