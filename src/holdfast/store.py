@@ -5,7 +5,7 @@ A store is a set of small roles; each part of the engine asks for the narrowest 
     Tasks      client and worker      enqueue · grab · settle · transaction · change · get
     Backlogs   dispatcher             claim · load · arrivals · record · levels
     Leases     coordinator            renew · members · leave · holdings · let_go · wish
-    Agenda     duties                 submit_due · resume_lost · give_back · park · clean
+    Agenda     duties                 submit_due · resume_lost · running_of · moved_on · park …
     Search     CLI, node              find · counts · unknown_queues
 
 Promises that hold for every verb:
@@ -382,10 +382,15 @@ class Agenda(Protocol):
         """
         ...
 
-    async def give_back(
-        self, node: NodeId, held: Mapping[TaskId, int]
-    ) -> tuple[list[Running], list[TaskId]]:
-        """Compare: rows of the node that are not in `held`, and held ids that have moved on."""
+    async def running_of(self, node: NodeId) -> list[Running]:
+        """The PROCESSING rows of the node.
+
+        May take long where a store cannot clean up behind its writers: not for every beat.
+        """
+        ...
+
+    async def moved_on(self, node: NodeId, held: Mapping[TaskId, int]) -> list[TaskId]:
+        """Of these tasks, those that the node no longer runs at this version."""
         ...
 
     async def park(self, tasks: Mapping[TaskId, int], error: str) -> list[TaskId]:

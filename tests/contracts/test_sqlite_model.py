@@ -21,7 +21,7 @@ from holdfast.testing.model import ModelStore
 NODES = [NodeId("a"), NodeId("b")]
 SETTLED = [Event.SUCCEEDED, Event.RETRIED, Event.REPEATED, Event.PARKED, Event.GIVEN_UP]
 WISHES = [Event.RESUMED, Event.RESCHEDULED, Event.CANCELLED, Event.GIVEN_UP, Event.GRABBED]
-STEPS = ["enqueue", "grab", "settle", "change", "submit_due", "resume_lost", "park", "give_back"]
+STEPS = ["enqueue", "grab", "settle", "change", "submit_due", "resume_lost", "park", "compare"]
 
 
 class SetClock:
@@ -108,7 +108,7 @@ class History:
     def _park(self) -> Any:
         return self._some(State.SUBMITTED, State.PROCESSING)
 
-    def _give_back(self) -> Any:
+    def _compare(self) -> Any:
         return self._node, self._some(State.PROCESSING)
 
 
@@ -139,9 +139,9 @@ async def _called(store: Store, name: str, arguments: Any) -> Any:
             return sorted(map(_plain, triggers))
         case "park":
             return sorted(await store.park(arguments, "parked"))
-        case "give_back":
-            running, moved_on = await store.give_back(*arguments)
-            return running, sorted(moved_on)
+        case "compare":
+            node, held = arguments
+            return await store.running_of(node), sorted(await store.moved_on(node, held))
         case _:
             return await store.enqueue(arguments)
 

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from holdfast.clock import SystemClock
 from holdfast.errors import StoreUnavailable, TransactionRefused
 from holdfast.sql.query import Style, load, rendered
-from holdfast.stores.sqlite import SQLiteStore, same_file
+from holdfast.stores.sqlite import SQLiteStore, log, same_file
 from holdfast.stores.sqlite.statements import run_script
 from holdfast.task import Event, Outcome, State
 from holdfast.testing.contracts.builders import (
@@ -91,6 +91,78 @@ async def test_concurrent_callers_share_commits(store: SQLiteStore) -> None:
     await asyncio.gather(*(store.enqueue([a_task()]) for _ in range(200)))
 
     assert store.commits - before < 20
+
+
+async def commits_inline(store: SQLiteStore) -> None:
+    """Until a single caller's statements run on this thread."""
+    writer = store._writer
+
+    async def may_run_here() -> bool:
+        await store.enqueue([a_task()])
+        return writer._inline_left > 0
+
+    assert await eventually(may_run_here)
+
+
+async def test_a_single_caller_commits_on_its_own_thread(store: SQLiteStore, caller) -> None:
+    await commits_inline(store)
+    before = len(await waiting_triggers(store))
+    threads: set[str] = set()
+    caller.execute("PRAGMA journal_mode").fetchall()
+    store._writer._db.set_trace_callback(lambda text: threads.add(threading.current_thread().name))
+
+    for _ in range(10):
+        (added,) = await store.enqueue([a_task()])
+        seen = caller.execute("SELECT count(*) FROM holdfast_task WHERE id = ?", [added.id])
+        assert seen.fetchall() == [(1,)], "answered before others could see it"
+
+    assert "MainThread" in threads
+    assert len(await waiting_triggers(store)) == before + 10
+
+
+async def test_an_inline_caller_waits_for_the_lock_like_everybody(
+    store: SQLiteStore, caller: sqlite3.Connection
+) -> None:
+    await commits_inline(store)
+    before = len(await waiting_triggers(store))
+    caller.execute("BEGIN IMMEDIATE")
+    call = asyncio.ensure_future(store.enqueue([a_task()]))
+    await asyncio.sleep(0.1)
+    assert not call.done()
+
+    caller.execute("ROLLBACK")
+
+    await call
+    assert len(await waiting_triggers(store)) == before + 1
+
+
+async def test_an_inline_callers_error_is_its_own(store: SQLiteStore) -> None:
+    await commits_inline(store)
+    before = len(await waiting_triggers(store))
+
+    with pytest.raises((sqlite3.Error, StoreUnavailable)):
+        await store.enqueue([a_task(payload=object())])
+
+    await store.enqueue([a_task()])
+    assert len(await waiting_triggers(store)) == before + 1
+
+
+async def test_a_caller_in_a_loop_does_not_shut_out_the_others(store: SQLiteStore) -> None:
+    await commits_inline(store)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    beside = asyncio.create_task(other())
+    for _ in range(200):
+        await store.enqueue([a_task()])
+    beside.cancel()
+
+    assert turns > 10
 
 
 async def test_a_cancelled_caller_does_no_harm(store: SQLiteStore) -> None:
@@ -289,14 +361,45 @@ async def test_the_same_file_is_recognised_by_any_name(
             assert not store.same_file(db) and not same_file(db, store.path)
 
 
-async def test_the_wal_is_emptied_when_nothing_is_written(store: SQLiteStore) -> None:
+async def test_an_idle_wal_is_carried_over_into_the_database(
+    store: SQLiteStore, tmp_path: Path
+) -> None:
     await store.enqueue([a_task(payload=b"x" * 1000) for _ in range(1000)])
-    assert size(f"{store.path}-wal") > 1_000_000
 
-    async def is_empty() -> bool:
-        return size(f"{store.path}-wal") == 0
+    async def is_carried_over() -> bool:
+        # Without its WAL, and by another process: closing the file here would drop our locks.
+        copying = await asyncio.create_subprocess_exec("cp", store.path, tmp_path / "copy.db")
+        await copying.wait()
+        with closing(sqlite3.connect(tmp_path / "copy.db")) as db, suppress(sqlite3.Error):
+            return bool(db.execute("SELECT count(*) FROM holdfast_task").fetchone() == (1000,))
+        return False
 
-    assert await eventually(is_empty)
+    assert await eventually(is_carried_over)
+
+
+async def test_a_long_wal_is_cut_off_when_nothing_is_written(store: SQLiteStore) -> None:
+    await store.enqueue([a_task(payload=b"x" * 10_000) for _ in range(2000)])
+    assert size(f"{store.path}-wal") > log.BYTES_KEPT
+
+    async def is_short() -> bool:
+        return size(f"{store.path}-wal") <= log.BYTES_KEPT
+
+    assert await eventually(is_short)
+
+
+async def test_the_wal_does_not_grow_under_one_who_commits_all_the_time(
+    store: SQLiteStore,
+) -> None:
+    for _ in range(400):
+        await store.enqueue([a_task()])
+    length = size(f"{store.path}-wal")
+
+    for _ in range(2000):
+        await store.enqueue([a_task()])
+
+    assert length >= log.BYTES
+    assert size(f"{store.path}-wal") <= length + log.BYTES // 2
+    assert len(await waiting_triggers(store)) == 2400
 
 
 async def test_the_wal_stays_bounded_while_much_is_written(store: SQLiteStore) -> None:

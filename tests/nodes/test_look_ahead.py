@@ -120,7 +120,7 @@ async def test_a_burst_beyond_the_look_ahead_limit_stays_in_the_store(store_url)
         for first in range(0, 600, 200):
             await shop.enqueue("held", range(first, first + 200))
             most = max(most, node.looked_ahead)
-        await until(lambda: node.looked_ahead >= 50)
+        await until(lambda: node.looked_ahead >= 20)
         shop.gate.set()
         most = max(most, await most_until(node, lambda: len(shop.started) == 600))
         await node.drained(20)

@@ -36,6 +36,7 @@ WAYS = {
         ("task_ordering_busy", "queue ordering_key"),
     },
     "finish": {("task_pkey", "id"), ("Tid Scan", "ctid"), ("key_task", "task")},
+    "moved_on": {("task_pkey", "id")},
     "move": {("task_pkey", "id"), ("Tid Scan", "ctid")},
     "get": {("task_pkey", "id"), ("archive_id", "id")},
     "arrivals": {("task_submitted", "queue partition arrived id")},

@@ -41,12 +41,28 @@ def test_a_trigger_of_an_empty_column_skips_the_backlog_and_later_ones_keep_the_
     intake = an_intake()
     intake.hear([a_trigger(1)])
     (partition,) = intake.partitions.values()
-    entries = intake.choose(partition, [a_trigger(2)])
+    entries = intake.choose([(partition, [a_trigger(2)])])[0]
     intake.hear([a_trigger(3)])  # an append is under way: no skip now
 
     assert [trigger.id for trigger in partition.unwritten.values()] == [3]
     intake.appended(partition, entries, early=True)
     assert taken(intake) == [1, 2]
+
+
+def test_what_came_together_is_dispatched_together_whatever_its_partition():
+    intake = an_intake(window=50)
+    first = intake.partitions[0]
+    second = intake.take(Loaded(1, START, {}, {}, []), epoch=1)
+    lines = [
+        (first, [a_trigger(1), a_trigger(4), a_trigger(5)]),
+        (second, [a_trigger(2, partition=1), a_trigger(3, partition=1)]),
+    ]
+
+    chosen = intake.choose(lines)
+    for (partition, _), entries in zip(lines, chosen, strict=True):
+        intake.appended(partition, entries, early=False)
+
+    assert taken(intake) == [1, 2, 3, 4, 5]
 
 
 def test_the_exact_read_appends_what_is_known_from_memory_alone():
@@ -57,10 +73,39 @@ def test_the_exact_read_appends_what_is_known_from_memory_alone():
     assert intake.unknown_rows(partition, [a_trigger(1)]) == [a_trigger(1)]
 
 
+def test_a_row_that_was_grabbed_while_it_was_being_read_is_no_news():
+    intake = an_intake()
+    intake.hear([a_trigger(1)])
+    (partition,) = intake.partitions.values()
+    assert taken(intake) == [1]
+
+    with intake.reading():  # the read has seen the row as it was before the grab
+        intake.decided(TaskId(1), 1)
+        intake.finished(TaskId(1), 2)
+
+    assert intake.unknown_rows(partition, [a_trigger(1), a_trigger(2)]) == [a_trigger(2)]
+    intake.hear([a_trigger(1)])
+    assert taken(intake) == []
+    intake.hear([a_trigger(1, version=3)])
+    assert taken(intake) == [1], "its next attempt is news"
+
+
+def test_a_trigger_that_was_let_go_of_undecided_is_news_again():
+    intake = an_intake()
+    (partition,) = intake.partitions.values()
+    intake.hear([a_trigger(1)])
+    assert taken(intake) == [1]
+
+    with intake.reading():
+        intake.finished(TaskId(1), 1)  # forgotten, as when its partition went: nobody has it
+
+    assert intake.unknown_rows(partition, [a_trigger(1)]) == [a_trigger(1)]
+
+
 def test_the_exact_read_skips_what_an_early_read_has_appended():
     intake = an_intake()
     (partition,) = intake.partitions.values()
-    entries = intake.choose(partition, [a_trigger(1)])
+    entries = intake.choose([(partition, [a_trigger(1)])])[0]
     intake.appended(partition, entries, early=True)
 
     assert intake.unknown_rows(partition, [a_trigger(1)]) == []
@@ -72,7 +117,7 @@ def test_one_decision_acks_both_places_of_a_trigger_but_not_a_newer_version():
     intake.hear([a_trigger(1)])
     (partition,) = intake.partitions.values()
     for version in (1, 3):
-        entries = intake.choose(partition, [a_trigger(1, version=version)])
+        entries = intake.choose([(partition, [a_trigger(1, version=version)])])[0]
         intake.appended(partition, entries, early=False)
     backlog = partition.columns[Column(5, "mail")]
 
@@ -86,7 +131,7 @@ def test_one_decision_acks_both_places_of_a_trigger_but_not_a_newer_version():
 def test_an_entry_dropped_from_the_window_keeps_the_other_place_of_its_task():
     intake = an_intake(window=4)
     (partition,) = intake.partitions.values()
-    first = intake.choose(partition, [a_trigger(1)])
+    first = intake.choose([(partition, [a_trigger(1)])])[0]
     intake.appended(partition, first, early=False)
     backlog = partition.columns[Column(5, "mail")]
     second = Entry(Level(9, 99), a_trigger(1))
@@ -105,7 +150,7 @@ def test_a_takeover_gives_levels_above_everything_its_predecessor_stored():
     loaded = Loaded(1, START, marks, {Column(5, "mail"): Level(1, 77)}, [])
     partition = intake.take(loaded, epoch=2)
 
-    (entry,) = intake.choose(partition, [a_trigger(1, partition=1)])
+    (entry,) = intake.choose([(partition, [a_trigger(1, partition=1)])])[0]
 
     assert entry.level > Level(1, 77)
 
@@ -117,3 +162,19 @@ def test_a_kind_without_handler_waits_apart_and_is_forgotten_with_its_partition(
     assert list(intake.unhandled) == [1] and not taken(intake)
     intake.lose(0)
     assert not intake.unhandled and not intake.known
+
+
+def test_a_long_backlog_in_many_partitions_leaves_room_for_another_kind():
+    intake = an_intake(size_max=200, window=100)
+    for number in range(1, 32):
+        intake.take(Loaded(number, START, {}, {}, []), epoch=1)
+    triggers = [a_trigger(id, partition=id % 32) for id in range(1, 1_001)]
+    lines = [(p, [t for t in triggers if t.partition == n]) for n, p in intake.partitions.items()]
+    for (partition, _), entries in zip(lines, intake.choose(lines), strict=True):
+        intake.appended(partition, entries, early=True)
+    newcomer = a_trigger(1_001)._replace(kind="free")
+
+    assert intake.hear([newcomer]) == []
+
+    assert intake.table.size_of(5, "free") == 1
+    assert intake.table.size_of(5, "mail") <= 100, "half of the memory at most"

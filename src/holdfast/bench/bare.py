@@ -83,6 +83,7 @@ def _sqlite_inserts(place: Place, task: NewTask, count: int, clock: Clock) -> fl
     params = _params(task)
     values = [params[name] for name in names]
     with _sqlite(place) as db:
+        db.execute("PRAGMA wal_autocheckpoint = 1000").fetchall()  # as SQLite does by itself
         db.execute(text, values).fetchall()
         started = clock.seconds()
         for _ in range(count):

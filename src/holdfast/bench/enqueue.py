@@ -15,7 +15,7 @@ from holdfast.clock import SystemClock
 
 CALLERS = 100
 SINGLES_SHARE = 10  # one caller adds a tenth of the tasks: each waits for a commit of its own
-ROUNDS = 4
+ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,9 @@ class Listeners:
 
     def offer(self, triggers: Sequence[Trigger]) -> None:
         """Hand the triggers to the listeners of their queues, the rest to `beyond`."""
+        if len(triggers) == 1 and not self._subscriptions:
+            self._beyond(triggers[0].queue, triggers)
+            return
         for queue, batch in _by_queue(triggers).items():
             self._pass_on(queue, batch, self._of(queue), self._beyond)
 

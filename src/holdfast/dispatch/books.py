@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from holdfast.clock import Clock
 from holdfast.dispatch.intake import Intake, Partition
 from holdfast.store import (
+    Arrivals,
     Backlogs,
     Column,
     Cursor,
@@ -155,7 +156,7 @@ class Books:
             self._lacked_room = True
             return False
         cursors = [Cursor(p.number, p.early) for p in partitions]
-        page = await self._store.arrivals(self._intake.queue, cursors, limit=limit, exact=False)
+        page = await self._arrivals(cursors, limit=limit, exact=False)
         has_room = self._intake.read_early(page.triggers)
         ended, self._open = self._open - page.open, self._open | page.open
         if ended:
@@ -177,9 +178,7 @@ class Books:
             at = dict.fromkeys((p.number for p in partitions), Position(number, 0))
             while at:
                 cursors = [Cursor(n, position, number + 1) for n, position in at.items()]
-                page = await self._store.arrivals(
-                    self._intake.queue, cursors, limit=limit, exact=False
-                )
+                page = await self._arrivals(cursors, limit=limit, exact=False)
                 if self._intake.hear(page.triggers):
                     return False  # the number stays, and is read again when there is room
                 lines = _lines(page.triggers)
@@ -199,10 +198,11 @@ class Books:
             return
         limit = max(1, limits.page // len(partitions))
         cursors = [Cursor(p.number, p.position) for p in partitions]
-        page = await self._store.arrivals(intake.queue, cursors, limit=limit, exact=True)
+        page = await self._arrivals(cursors, limit=limit, exact=True)
         rows = _lines(page.triggers)
         self._is_behind = any(len(line) >= limit for line in rows.values())
-        moves: list[tuple[Partition, list[Entry], Position | None]] = []
+        lines: list[tuple[Partition, list[Trigger]]] = []
+        positions: list[Position | None] = []
         for partition in partitions:
             if partition.number not in intake.partitions:
                 continue
@@ -210,9 +210,13 @@ class Books:
             position = self._next_position(partition, line, limit, page.horizon)
             missing = intake.unknown_rows(partition, line)
             if missing or position is not None:
-                entries = intake.choose(partition, missing) if missing else []
-                moves.append((partition, entries, position))
-        await self._record(moves, early=False)
+                lines.append((partition, missing))
+                positions.append(position)
+        await self._record(lines, positions, early=False)
+
+    async def _arrivals(self, cursors: Sequence[Cursor], *, limit: int, exact: bool) -> Arrivals:
+        with self._intake.reading():
+            return await self._store.arrivals(self._intake.queue, cursors, limit=limit, exact=exact)
 
     def _next_position(
         self, partition: Partition, line: Sequence[Trigger], limit: int, horizon: int
@@ -253,20 +257,29 @@ class Books:
 
     async def _append(self) -> None:
         """Write what may not skip the backlog."""
-        moves: list[tuple[Partition, list[Entry], Position | None]] = []
+        lines: list[tuple[Partition, list[Trigger]]] = []
         for partition in self._intake.partitions.values():
             if partition.unwritten:
-                triggers = list(partition.unwritten.values())
+                lines.append((partition, list(partition.unwritten.values())))
                 partition.unwritten.clear()
                 partition.awaiting.clear()
-                moves.append((partition, self._intake.choose(partition, triggers), None))
-        await self._record(moves, early=True)
+        await self._record(lines, [None] * len(lines), early=True)
 
     async def _record(
-        self, moves: list[tuple[Partition, list[Entry], Position | None]], *, early: bool
+        self,
+        lines: Sequence[tuple[Partition, list[Trigger]]],
+        positions: Sequence[Position | None],
+        *,
+        early: bool,
     ) -> None:
-        if not moves:
+        """Append each partition's line and move its position, all in one transaction."""
+        if not lines:
             return
+        chosen = self._intake.choose(lines)
+        moves = [
+            (partition, entries, position)
+            for (partition, _), entries, position in zip(lines, chosen, positions, strict=True)
+        ]
         records = [
             Record(
                 partition=partition.number,

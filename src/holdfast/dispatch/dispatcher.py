@@ -253,6 +253,7 @@ class Dispatcher:
             elif id in undecided or id in blocked:
                 self._put_back(trigger, is_blocked=id in blocked)
             else:
+                intake.decided(id, trigger.version)
                 self._lost(trigger)
         if self._events.wanted:
             for task in grab.tasks:
@@ -280,7 +281,8 @@ class Dispatcher:
             except Exception as error:
                 self._events.emit(StoreFailed("grab", str(error)))
                 if self._is_stopping:
-                    return Grab([])  # whatever was won is resumed when our lease has ended
+                    # Whatever was won is resumed when our lease has ended.
+                    return Grab([], undecided=[trigger.id for trigger in batch])
                 repeat = True
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, self._limits.retry_s_max)

@@ -7,6 +7,9 @@ started from the trigger table.  Three facts are kept of it:
 * `places`   id -> where it stands in a backlog, to be acked once its grab is decided.
 * a partition's `remembered`  ids appended above the position P, which the exact read skips.
 
+A read of arrivals takes its time, and some of what it saw may be grabbed meanwhile: these
+decisions are kept until the next read, or such rows would be offered for nothing.
+
 A trigger skips the backlog when nothing of its column is stored or being stored: it is then in
 memory only, and above P, so the exact read of this or the next owner appends it if it is still
 SUBMITTED.  Everything else is first `unwritten`, then appended, then offered to the table.
@@ -14,8 +17,10 @@ SUBMITTED.  Everything else is first `unwritten`, then appended, then offered to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import count
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain, count
+from operator import attrgetter
 from typing import NamedTuple
 
 from holdfast.dispatch.backlog import NEW, Backlog, Merge
@@ -24,10 +29,12 @@ from holdfast.dispatch.table import TriggerTable
 from holdfast.store import ZERO, Column, Entry, Level, Loaded, Mark, Position
 from holdfast.task import TaskId, Trigger
 
-WINDOW_MIN = 16  # triggers of one column of one partition in memory, however many there are
+SKIPS_MIN = 16  # triggers of one column that may skip its backlog, however many columns there are
 
 ANYONE = -1
 """The partition of a trigger that its owner has no handler for: any node may try it."""
+
+_arrival = attrgetter("arrived", "id")
 
 
 class Partition:
@@ -74,6 +81,8 @@ class Intake:
         self._columns: set[Column] = set()  # those in use, when memory was shared out last
         self._skips_max = limits.look_ahead // 4  # triggers of one column that may skip at once
         self._seq = count(1)
+        self._is_reading = False
+        self._decided: dict[TaskId, int] = {}  # by grabs during the last read of arrivals
 
     # ── partitions come and go ────────────────────────────────────────────────────────────
 
@@ -108,13 +117,24 @@ class Intake:
         unwritten = sum(len(p.unwritten) for p in self.partitions.values())
         return self.limits.look_ahead - len(self.table) - unwritten - len(self._unoffered)
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Arrivals are read inside: what is decided meanwhile is no news afterwards."""
+        self._decided.clear()
+        self._is_reading = True
+        try:
+            yield
+        finally:
+            self._is_reading = False
+
     def hear(self, triggers: Iterable[Trigger]) -> list[Trigger]:
         """Take in hints from the bus or an early read; answers what did not fit into memory."""
         left: list[Trigger] = []
         known, partitions, table = self.known, self.partitions, self.table
+        decided = self._decided
         for trigger in triggers:
             id = trigger.id
-            if known.get(id, 0) >= trigger.version:
+            if known.get(id, 0) >= trigger.version or decided.get(id, 0) >= trigger.version:
                 continue
             partition = partitions.get(trigger.partition)
             if partition is None:
@@ -161,14 +181,26 @@ class Intake:
 
     # ── appends ───────────────────────────────────────────────────────────────────────────
 
-    def choose(self, partition: Partition, triggers: Collection[Trigger]) -> list[Entry]:
-        """Give each trigger its level, column by column; `appended` or `failed` must follow."""
+    def choose(self, lines: Sequence[tuple[Partition, Collection[Trigger]]]) -> list[list[Entry]]:
+        """Give each trigger its level, line by line; `appended` or `append_failed` must follow.
+
+        The numbers follow the arrival over all lines: what came together is dispatched together,
+        and stands on the same pages of the store.
+        """
+        arrived = sorted(chain.from_iterable(line for _, line in lines), key=_arrival)
+        seqs = {trigger.id: next(self._seq) for trigger in arrived}
+        return [self._chosen(partition, line, seqs) for partition, line in lines]
+
+    def _chosen(
+        self, partition: Partition, line: Collection[Trigger], seqs: Mapping[TaskId, int]
+    ) -> list[Entry]:
         columns: dict[Column, list[Trigger]] = {}
-        for trigger in triggers:
+        for trigger in line:
             columns.setdefault(Column(trigger.priority, trigger.kind), []).append(trigger)
         entries: list[Entry] = []
-        for column, line in columns.items():
-            entries += self._backlog(partition, column).choose(line, self._next_seq)
+        for column, triggers in columns.items():
+            numbers = iter([seqs[trigger.id] for trigger in triggers])
+            entries += self._backlog(partition, column).choose(triggers, numbers.__next__)
         return entries
 
     def appended(self, partition: Partition, entries: Sequence[Entry], *, early: bool) -> None:
@@ -195,7 +227,8 @@ class Intake:
         missing = []
         for row in rows:
             partition.unwritten.pop(row.id, None)
-            if partition.remembered.pop(row.id, 0) < row.version:
+            is_decided = self._decided.get(row.id, 0) >= row.version
+            if partition.remembered.pop(row.id, 0) < row.version and not is_decided:
                 missing.append(row)
         return missing
 
@@ -222,6 +255,18 @@ class Intake:
 
     def decided(self, id: TaskId, version: int) -> None:
         """The grab at this version was decided in the store: its places in backlogs are done."""
+        if self._is_reading:
+            self._decided[id] = max(version, self._decided.get(id, 0))
+        self._leave(id, version)
+
+    def finished(self, id: TaskId, version: int) -> None:
+        """Nothing of this task up to this version is in memory any more."""
+        self._leave(id, version)
+        if self.known.get(id, version + 1) <= version:
+            del self.known[id]
+
+    def _leave(self, id: TaskId, version: int) -> None:
+        """Ack the places of this task up to this version."""
         places = self.places.pop(id, None)
         if places is None:
             return
@@ -236,12 +281,6 @@ class Intake:
                 newer.append(place)
         if newer:
             self.places[id] = newer
-
-    def finished(self, id: TaskId, version: int) -> None:
-        """Nothing of this task up to this version is in memory any more."""
-        self.decided(id, version)
-        if self.known.get(id, version + 1) <= version:
-            del self.known[id]
 
     def offer_behind(self, trigger: Trigger) -> None:
         """Put a trigger that could not be grabbed now back into the table, behind the others."""
@@ -317,7 +356,7 @@ class Intake:
             for column, backlog in partition.columns.items()
             if not backlog.is_empty or self.table.size_of(*column)
         }
-        self._skips_max = max(WINDOW_MIN, self.limits.look_ahead // (4 * self._shares))
+        self._skips_max = max(SKIPS_MIN, self.limits.look_ahead // (4 * self._shares))
         window = self._window()
         for partition in self.partitions.values():
             for backlog in partition.columns.values():
@@ -335,7 +374,7 @@ class Intake:
         """How many triggers of one column of one partition may be loaded, and when to read on."""
         limits = self.limits
         share = limits.look_ahead // (2 * self._shares * max(1, len(self.partitions)))
-        batch_max = max(WINDOW_MIN, min(limits.window, share))
+        batch_max = max(1, min(limits.window, share))
         return batch_max, min(limits.reload_at, batch_max // 4)
 
     def _may_append(self, partition: Partition) -> bool:
@@ -344,9 +383,6 @@ class Intake:
             len(partition.unwritten) < limits.append_max
             and len(partition.remembered) + len(partition.unwritten) < limits.remembered_max
         )
-
-    def _next_seq(self) -> int:
-        return next(self._seq)
 
     def _seq_after(self, seq: int) -> None:
         here = next(self._seq)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Coroutine, Sequence
+from collections.abc import Container, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
@@ -40,7 +40,8 @@ from holdfast.worker.worker import Worker
 RESUME_BATCH = 1_000
 GRAB_BATCH_MIN = 50
 OFFERED_MAX = 100  # triggers without a handler here, offered to others at a beat
-ORPHANS_S = 60.0
+ORPHANS_S = 600.0
+COMPARING_MAX = 0.01  # of the time a node may spend on reading what runs in its name
 LEAVING_S = 5.0  # for saying good-bye to the store
 DRAINED_POLL_S = 0.05
 
@@ -95,6 +96,7 @@ class Node:
         self._unhandled_since: dict[TaskId, float] = {}
         self._strange_queues: set[str] = set()
         self._compared_at = self._orphans_at = self._strays_at = clock.seconds()
+        self._running_at = 0.0  # not before this is it read what runs in our name
         self._view: View | None = None
         self._is_retiring = False
 
@@ -413,15 +415,27 @@ class Node:
         for queue in self.queues:
             held |= self._workers[queue].held
             booked |= self._dispatchers[queue].booked
-        strangers, gone = await self._store.give_back(self.id, held)
         # Twice in a row, because an attempt that is being settled has moved on as well.
-        moved_on = {id: held[id] for id in gone}
+        moved_on = {id: held[id] for id in await self._store.moved_on(self.id, held)}
         for id, version in moved_on.items():
             if self._moved_on.get(id) == version:
                 for worker in self._workers.values():
                     worker.take_back(id, version)
         self._moved_on = moved_on
-        unknown = {row.id: row.version for row in strangers if row.id not in booked}
+        if self._clock.seconds() >= self._running_at:
+            await self._give_back(held, booked)
+
+    async def _give_back(self, held: Mapping[TaskId, int], booked: Container[TaskId]) -> None:
+        """What is PROCESSING in our name but does not run here, twice in a row, is given back."""
+        began = self._clock.seconds()
+        running = await self._store.running_of(self.id)
+        now = self._clock.seconds()
+        self._running_at = now + (now - began) / COMPARING_MAX
+        unknown = {
+            row.id: row.version
+            for row in running
+            if held.get(row.id) != row.version and row.id not in booked
+        }
         twice = {id: v for id, v in unknown.items() if self._strangers.get(id) == v}
         self._strangers = unknown
         if twice:  # a grab of ours whose reply was lost, and which nobody repeated

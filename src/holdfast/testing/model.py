@@ -289,12 +289,12 @@ class ModelStore(ModelPartitions):
                 triggers.append(self._trigger(self._moved(task, Event.LEASE_LOST)))
         return triggers
 
-    async def give_back(
-        self, node: NodeId, held: Mapping[TaskId, int]
-    ) -> tuple[list[Running], list[TaskId]]:
-        mine = [row for _, row in self._running() if row.node == node]
-        still = {row.id for row in mine if held.get(row.id) == row.version}
-        return [row for row in mine if row.id not in still], [id for id in held if id not in still]
+    async def running_of(self, node: NodeId) -> list[Running]:
+        return [row for _, row in self._running() if row.node == node]
+
+    async def moved_on(self, node: NodeId, held: Mapping[TaskId, int]) -> list[TaskId]:
+        still = {(row.id, row.version) for row in await self.running_of(node)}
+        return [id for id, version in held.items() if (id, version) not in still]
 
     async def park(self, tasks: Mapping[TaskId, int], error: str) -> list[TaskId]:
         found = [self._tasks[id] for id in tasks if id in self._tasks]

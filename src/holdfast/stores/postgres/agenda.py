@@ -64,18 +64,14 @@ class PostgresAgenda:
         rows = await self._database.write("resume_lost", params)
         return [Trigger._make(row) for row in rows if row[-1] is not None]
 
-    async def give_back(
-        self, node: NodeId, held: Mapping[TaskId, int]
-    ) -> tuple[list[Running], list[TaskId]]:
-        rows = await self._database.read("running_of", {"node": node})
-        running = {row[0]: Running._make(row) for row in rows}
-        unknown = [each for each in running.values() if held.get(each.id) != each.version]
-        moved_on = [
-            id
-            for id, version in held.items()
-            if id not in running or running[id].version != version
-        ]
-        return unknown, moved_on
+    async def running_of(self, node: NodeId) -> list[Running]:
+        return [Running._make(r) for r in await self._database.read("running_of", {"node": node})]
+
+    async def moved_on(self, node: NodeId, held: Mapping[TaskId, int]) -> list[TaskId]:
+        if not held:
+            return []
+        params = {"node": node, "ids": list(held), "versions": list(held.values())}
+        return [TaskId(row[0]) for row in await self._database.read("moved_on", params)]
 
     async def park(self, tasks: Mapping[TaskId, int], error: str) -> list[TaskId]:
         if not tasks:

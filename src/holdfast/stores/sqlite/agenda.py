@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Mapping
 
 from holdfast.ids import NodeId
@@ -39,20 +38,15 @@ class AgendaRole(Threads):
         )
         return triggers
 
-    async def give_back(
-        self, node: NodeId, held: Mapping[TaskId, int]
-    ) -> tuple[list[Running], list[TaskId]]:
+    async def running_of(self, node: NodeId) -> list[Running]:
+        rows = await self._read(lambda db, now: run(db, "running_of_node", node=node))
+        return [Running._make(row) for row in rows]
+
+    async def moved_on(self, node: NodeId, held: Mapping[TaskId, int]) -> list[TaskId]:
         known = dict(held)
-
-        def work(db: sqlite3.Connection, now: int) -> tuple[list[Running], list[TaskId]]:
-            mine = [Running._make(row) for row in run(db, "running_of_node", node=node)]
-            unknown = [row for row in mine if known.get(row.id) != row.version]
-            rows = run(db, "settle_look", ids=as_list(known))
-            still = {id for id, *rest in rows if rest == [known[id], State.PROCESSING, node]}
-            return unknown, [id for id in known if id not in still]
-
-        found: tuple[list[Running], list[TaskId]] = await self._read(work)
-        return found
+        rows = await self._read(lambda db, now: run(db, "settle_look", ids=as_list(known)))
+        still = {id for id, *rest in rows if rest == [known[id], State.PROCESSING, node]}
+        return [id for id in known if id not in still]
 
     async def park(self, tasks: Mapping[TaskId, int], error: str) -> list[TaskId]:
         named = dict(tasks)

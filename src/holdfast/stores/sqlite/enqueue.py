@@ -8,11 +8,12 @@ from typing import Any
 
 from holdfast.sql.query import Script, Style, rendered
 from holdfast.stores.sqlite.rows import micros, moment_or_none, span
-from holdfast.stores.sqlite.statements import query, run, run_many, run_script
+from holdfast.stores.sqlite.statements import query, run, run_many, run_one, run_script
 from holdfast.task import Enqueued, Key, NewTask, State, TaskId, clamped_priority
 
 _WAITING, _SUBMITTED = int(State.WAITING), int(State.SUBMITTED)
 _NAMES = rendered(query("enqueue"), Style.NAMED)[1]
+_STATE = _NAMES.index("state")  # stands once more at the end of `enqueue`
 _FEW = 8  # from here on, giving the ids ourselves is faster than asking for each
 
 
@@ -57,6 +58,14 @@ def enqueue(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> list[
         ],
     )
     return [_created(id, due_at) for id, due_at in enumerate(dues, first)]
+
+
+def enqueue_one(db: sqlite3.Connection, now: int, task: NewTask) -> Enqueued:
+    """A task without a key: one statement, which needs no transaction around it."""
+    due_at = _due_at(task, now)
+    values = _values(task, due_at, now)
+    ((id,),) = run_one(db, "enqueue", (*values, values[_STATE]))
+    return _created(id, due_at)
 
 
 def _due_at(task: NewTask, now: int) -> int | None:

@@ -14,10 +14,13 @@ Work = Callable[[sqlite3.Connection, int], Any]
 class Operation:
     """One caller's request, waiting for its answer."""
 
-    __slots__ = ("error", "future", "loop", "patience_ends", "result", "work")
+    __slots__ = ("error", "future", "is_statement", "loop", "patience_ends", "result", "work")
 
-    def __init__(self, work: Work, *, patience_ends: float | None = None) -> None:
+    def __init__(
+        self, work: Work, *, patience_ends: float | None = None, is_statement: bool = False
+    ) -> None:
         self.work = work
+        self.is_statement = is_statement
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.patience_ends = patience_ends  # by the clock's seconds; None waits for ever

@@ -35,6 +35,11 @@ def run(db: sqlite3.Connection, name: str, /, **params: Any) -> list[tuple[Any, 
     return db.execute(_text(name), params).fetchall()
 
 
+def run_one(db: sqlite3.Connection, name: str, row: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """The same with the values in the order of the parameters' places."""
+    return db.execute(_places(name), row).fetchall()
+
+
 def run_many(db: sqlite3.Connection, name: str, rows: Iterable[tuple[Any, ...]]) -> None:
     """One statement for many rows; the values stand in the order of the parameters' places."""
     db.executemany(_places(name), rows)

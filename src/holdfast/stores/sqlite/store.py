@@ -210,8 +210,10 @@ class SQLiteStore(TasksRole, BacklogsRole, LeasesRole, AgendaRole, SearchRole):
         """Whether this sqlite3 connection works on the store's file."""
         return not self._is_memory and connection.same_file(given, self._path)
 
-    async def _write(self, work: Work, *, patience_s: float | None = None) -> Any:
-        return await self._writer.run(work, patience_s=patience_s)
+    async def _write(
+        self, work: Work, *, patience_s: float | None = None, is_statement: bool = False
+    ) -> Any:
+        return await self._writer.run(work, patience_s=patience_s, is_statement=is_statement)
 
     async def _read(self, work: Work) -> Any:
         return await (self._writer if self._is_memory else self._engine).run(work)

@@ -31,6 +31,14 @@ class TasksRole(Threads):
         tasks = list(tasks)
         if not tasks:
             return []
+        if len(tasks) == 1 and tasks[0].key is None:
+            task = tasks[0]
+            answer: Enqueued = await self._write(
+                lambda db, now: enqueue.enqueue_one(db, now, task),
+                patience_s=self._patience_s,
+                is_statement=True,
+            )
+            return [answer]
         answers: list[Enqueued] = await self._write(
             lambda db, now: enqueue.enqueue(db, now, tasks), patience_s=self._patience_s
         )

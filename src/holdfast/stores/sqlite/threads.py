@@ -22,7 +22,9 @@ class Threads:
     def partitions(self) -> int:
         raise NotImplementedError
 
-    async def _write(self, work: Work, *, patience_s: float | None = None) -> Any:
+    async def _write(
+        self, work: Work, *, patience_s: float | None = None, is_statement: bool = False
+    ) -> Any:
         """In the writer's next transaction; answered after its commit."""
         raise NotImplementedError
 

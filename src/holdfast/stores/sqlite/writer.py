@@ -15,6 +15,10 @@ A transaction that is lent out (`lend`) is an item of the same queue: the writer
 until the borrower has ended it, and commits or rolls back.  Thus two are never open together,
 and nothing of ours waits for a lock that we hold ourselves.
 
+A single caller with a single statement does not wait for two threads to change places: while the
+writer is idle, alone on the file and its last commit was quick, the statement runs on the caller's
+own thread and the writer's connection (`INLINE_MAX` times, then the writer looks around again).
+
 Only this thread checkpoints: a checkpoint on one connection while another commits can damage
 the file in SQLite before 3.51.3.
 """
@@ -22,14 +26,13 @@ the file in SQLite before 3.51.3.
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
@@ -40,6 +43,7 @@ from holdfast.stores.sqlite.connection import (
     is_mistake,
     unavailable,
 )
+from holdfast.stores.sqlite.log import Log
 from holdfast.stores.sqlite.operations import Operation, Work, answer, nothing
 from holdfast.stores.sqlite.rows import micros
 
@@ -52,10 +56,10 @@ REST_S = 0.002
 NEIGHBOUR_S = 5.0  # a foreign commit within this time means: others write too
 LOOK_S = 0.002  # between two looks for others' commits
 KNOCK_S = 0.25  # how long the writer goes without a rest when it believes to be alone
-CHECKPOINT_CHANGES = 100_000  # rows written between two checkpoints
-CHECKPOINT_BYTES = 16 * 1024 * 1024  # growth of the WAL file that asks for one sooner
-MEASURED_CHANGES = 50  # rows: looking at the size of the WAL costs a system call
-IDLE_S = 1.0  # after this the WAL is emptied
+IDLE_S = 1.0  # after this the WAL is carried over into the database
+INLINE_MAX = 50  # commits on the caller's own thread, before the writer looks around
+INLINE_S = 0.001  # a commit that takes longer must not hold up an event loop
+WAIT: Final = object()
 
 
 @dataclass(eq=False)
@@ -87,6 +91,9 @@ class Writer:
         self._door = threading.Lock()  # nothing is put into the queue after its end
         self._is_open = False
         self._pause = threading.Event()  # never set: waiting for it is a rest
+        self._turn = threading.Lock()  # whoever has it may use the connection
+        self._inline_left = 0
+        self._yielded_at = 0.0  # when an inline caller last let the others of its loop go on
         self._kept: Loan | None = None  # a loan met while gathering
         self._seen_version = 0
         self._neighbour_at = -NEIGHBOUR_S
@@ -94,9 +101,6 @@ class Writer:
         self._looked_at = 0.0
         self.foreign_commits = 0  # seen, not counted: how often others had committed
         self._committed_at = 0.0
-        self._checked_changes = 0
-        self._measured_changes = 0
-        self._checked_bytes = 0
         self.commits = 0
 
     def start(self) -> None:
@@ -107,22 +111,57 @@ class Writer:
             self._db.execute(f"PRAGMA busy_timeout = {BEGIN_BUSY_MS}").fetchall()
             self._guest = self._db if self._path == ":memory:" else self._connect()
             self._seen_version = self._data_version()
+            self._log = Log(self._path, self._db, busy_ms=BEGIN_BUSY_MS)
         except BaseException:
             self._db.close()
             raise
         self._is_open = True
         self._thread.start()
 
-    async def run(self, work: Work, *, patience_s: float | None = None) -> Any:
+    async def run(
+        self, work: Work, *, patience_s: float | None = None, is_statement: bool = False
+    ) -> Any:
         """Run the work in a transaction and answer after its commit.
 
         With `patience_s` the operation is given up, with nothing written, when the file
-        stays locked for so long.
+        stays locked for so long.  Work that is one small statement may run on this thread,
+        which then stands still for a fraction of a millisecond.
         """
+        if is_statement and self._inline_left > 0:
+            result = self._run_here(work)
+            if result is not WAIT:
+                if self._committed_at - self._yielded_at > INLINE_S:
+                    await asyncio.sleep(0)  # a caller in a loop must not shut out the others
+                    self._yielded_at = self._clock.seconds()
+                return result
         ends = None if patience_s is None else self._clock.seconds() + patience_s
-        operation = Operation(work, patience_ends=ends)
+        operation = Operation(work, patience_ends=ends, is_statement=is_statement)
         self._put(operation)
         return await operation.future
+
+    def _run_here(self, statement: Work) -> Any:
+        """Run the statement on this thread, or answer WAIT: it has to wait for the writer."""
+        if not self._queue.empty() or not self._turn.acquire(blocking=False):
+            return WAIT
+        try:
+            if not self._is_open:
+                return WAIT
+            self._inline_left -= 1
+            began = self._clock.seconds()
+            try:
+                result = statement(self._db, micros(self._clock.now()))
+            except sqlite3.Error as error:
+                self._inline_left = 0
+                if is_busy(error):
+                    return WAIT
+                raise self._as_ours(self._unless_unknown(error)) from error
+            self.commits += 1
+            self._committed_at = self._clock.seconds()
+            if self._committed_at - began > INLINE_S or self._log.is_due(self.commits):
+                self._inline_left = 0
+            return result
+        finally:
+            self._turn.release()
 
     async def lend(self) -> Loan:
         """A write transaction for the caller alone; nothing else is written until it ends."""
@@ -155,14 +194,19 @@ class Writer:
 
     def _work(self) -> None:
         while (item := self._next()) is not None:
-            self._rest()
-            if isinstance(item, Loan):
-                self._lend(item)
-            else:
-                self._write([item, *self._gathered(GATHERED_MAX - 1)])
-            self._committed_at = self._clock.seconds()
-            self._checkpoint_when_due()
-        self._tidy_up()
+            with self._turn:
+                self._rest()
+                self._inline_left = 0
+                if isinstance(item, Loan):
+                    self._lend(item)
+                    self._committed_at = self._clock.seconds()
+                else:
+                    self._write_one_or_more(item)
+                if self._log.is_due(self.commits):
+                    self._log.carry_over(self.commits)
+                    self._log.lengthen()
+        with self._turn:
+            self._tidy_up()
 
     def _next(self) -> Operation | Loan | None:
         if self._kept is not None:
@@ -172,7 +216,8 @@ class Writer:
             try:
                 return self._queue.get(timeout=IDLE_S)
             except Empty:
-                self._checkpoint("TRUNCATE")
+                with self._turn:
+                    self._log.carry_over(self.commits)
 
     def _gathered(self, count: int) -> list[Operation]:
         """Whatever waits in the queue, without waiting for more; a loan ends the line."""
@@ -190,6 +235,16 @@ class Writer:
             elif not item.future.cancelled():
                 found.append(item)
         return found
+
+    def _write_one_or_more(self, first: Operation) -> None:
+        batch = [first, *self._gathered(GATHERED_MAX - 1)]
+        began = self._clock.seconds()
+        self._write(batch)
+        self._committed_at = self._clock.seconds()
+        is_single = len(batch) == 1 and first.is_statement and self._path != ":memory:"
+        is_alone = began - self._neighbour_at >= NEIGHBOUR_S
+        if is_single and is_alone and self._committed_at - began < INLINE_S:
+            self._inline_left = INLINE_MAX
 
     def _write(self, batch: list[Operation]) -> None:
         try:
@@ -236,14 +291,16 @@ class Writer:
         try:
             db.execute("COMMIT")
         except sqlite3.Error as error:
-            if is_io_failure(error):
-                # The frames may stand in the WAL although the sync of it failed.
-                raise OutcomeUnknown(
-                    f"{self._path}: the disk failed during a commit ({error})",
-                    repeat_is_safe=False,
-                ) from error
-            raise
+            raise self._unless_unknown(error) from error
         self.commits += 1
+
+    def _unless_unknown(self, error: sqlite3.Error) -> Exception:
+        """The error of a commit, or OutcomeUnknown when nobody can tell what became of it."""
+        if not is_io_failure(error):
+            return error
+        # The frames may stand in the WAL although the sync of it failed.
+        text = f"{self._path}: the disk failed during a commit ({error})"
+        return OutcomeUnknown(text, repeat_is_safe=False)
 
     def _roll_back(self, db: sqlite3.Connection) -> None:
         with suppress(sqlite3.Error):  # what cannot be rolled back was rolled back by SQLite
@@ -251,11 +308,14 @@ class Writer:
                 db.execute("ROLLBACK")
 
     def _fail(self, operations: list[Operation], error: Exception) -> None:
-        if isinstance(error, sqlite3.Error) and not is_mistake(error):
-            error = _with_cause(unavailable(error, self._path), error)
         for operation in operations:
-            operation.error = error
+            operation.error = self._as_ours(error)
         answer(operations)
+
+    def _as_ours(self, error: Exception) -> Exception:
+        if isinstance(error, sqlite3.Error) and not is_mistake(error):
+            return _with_cause(unavailable(error, self._path), error)
+        return error
 
     def _lend(self, loan: Loan) -> None:
         waiting = [loan.opening]
@@ -331,34 +391,6 @@ class Writer:
         except sqlite3.Error:
             return self._seen_version  # only a hint; the next statement reports the trouble
         return version
-
-    def _checkpoint_when_due(self) -> None:
-        changes = self._db.total_changes
-        is_due = changes - self._checked_changes > CHECKPOINT_CHANGES
-        if not is_due and changes - self._measured_changes >= MEASURED_CHANGES:
-            self._measured_changes = changes
-            is_due = self._wal_bytes() - self._checked_bytes > CHECKPOINT_BYTES
-        if is_due:
-            self._checkpoint("PASSIVE")
-
-    def _checkpoint(self, mode: str) -> None:
-        is_clean = self._db.total_changes == self._checked_changes
-        if self._path == ":memory:" or (is_clean and self._wal_bytes() == self._checked_bytes):
-            return
-        with suppress(sqlite3.Error):  # the WAL keeps everything; the next idle moment tries again
-            # Without a wait: a reader in the middle of a long list is no reason to stop writing.
-            self._db.execute("PRAGMA busy_timeout = 0").fetchall()
-            self._db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-        with suppress(sqlite3.Error):
-            self._db.execute(f"PRAGMA busy_timeout = {BEGIN_BUSY_MS}").fetchall()
-        self._checked_changes = self._db.total_changes
-        self._checked_bytes = self._wal_bytes()
-
-    def _wal_bytes(self) -> int:
-        try:
-            return os.stat(f"{self._path}-wal").st_size
-        except OSError:
-            return 0
 
     def _tidy_up(self) -> None:
         if self._guest is not self._db:

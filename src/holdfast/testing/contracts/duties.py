@@ -153,12 +153,16 @@ class ResumerContract:
         await settle(store, done, Event.SUCCEEDED)
         held = {known.id: known.version, done.id: done.version, TaskId(2**40): 2}
 
-        running, moved_on = await store.give_back(NODE, held)
+        running = await store.running_of(NODE)
 
-        assert [(row.id, row.version, row.node) for row in running] == [
-            (unknown.id, unknown.version, NODE)
-        ]
-        assert sorted(moved_on) == [done.id, TaskId(2**40)]
+        assert {(row.id, row.version, row.node) for row in running} == {
+            (known.id, known.version, NODE),
+            (unknown.id, unknown.version, NODE),
+        }
+        assert sorted(await store.moved_on(NODE, held)) == [done.id, TaskId(2**40)]
+        assert await store.moved_on(NODE, {known.id: known.version + 1}) == [known.id]
+        assert await store.moved_on(OTHER, {known.id: known.version}) == [known.id]
+        assert await store.moved_on(NODE, {}) == []
 
     async def test_tasks_are_parked_at_the_versions_named(self, store: Store) -> None:
         (running,) = await grabbed(store)
