@@ -8,8 +8,9 @@ nodes that both believe to own a partition lose nothing, because the older epoch
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from holdfast.ids import NodeId
@@ -61,10 +62,31 @@ class Coordinator(Protocol):
         ...
 
 
-def preferred(queue: str, partition: int, nodes: Sequence[NodeId]) -> NodeId:
-    """Rendezvous hashing: every node computes the same owner, and a change moves few partitions."""
-    assert nodes, "a partition is shared among live nodes"
-    return max(nodes, key=lambda node: (_weight(queue, partition, node), node))
+def preferred(queue: str, partitions: int, nodes: Collection[NodeId]) -> dict[int, NodeId]:
+    """Who should own which partition: every node computes the same, and a change moves few.
+
+    Rendezvous hashing with a bound: the strongest of all pairs comes first, and a node that has
+    its even part gets no more.  Without the bound, one of three nodes on eight partitions would
+    have nothing to do in one case of nine.
+    """
+    assert nodes, "partitions are shared among live nodes"
+    return dict(_preferred(queue, partitions, frozenset(nodes)))
+
+
+@lru_cache(maxsize=64)
+def _preferred(queue: str, partitions: int, nodes: frozenset[NodeId]) -> dict[int, NodeId]:
+    even, larger = divmod(partitions, len(nodes))  # so many nodes have one more
+    counts = dict.fromkeys(nodes, 0)
+    pairs = [(_weight(queue, n, node), node, n) for n in range(partitions) for node in nodes]
+    owners: dict[int, NodeId] = {}
+    for _, node, number in sorted(pairs, reverse=True):
+        if number in owners or counts[node] > even or (counts[node] == even and not larger):
+            continue
+        if counts[node] == even:
+            larger -= 1
+        owners[number] = node
+        counts[node] += 1
+    return owners
 
 
 def _weight(queue: str, partition: int, node: NodeId) -> bytes:

@@ -116,7 +116,7 @@ class Fleet:
         """Who should own which partition."""
         names = {peer.node.id: peer.name for peer in self.peers}
         partitions = self.peers[0].store.real.partitions
-        return {n: names[preferred(queue, n, list(names))] for n in range(partitions)}
+        return {n: names[id] for n, id in preferred(queue, partitions, list(names)).items()}
 
     async def until_shared(self, timeout_s: float = 10.0) -> None:
         async with asyncio.timeout(timeout_s):

@@ -71,9 +71,10 @@ class SqlCoordinator:
         claim: dict[int, int] = {}
         let_go: list[int] = []
         wishes: list[int] = []
+        owners = preferred(queue, len(holdings), nodes or [self._node])
         for holding in holdings:
             is_mine = holding.owner == self._node
-            wanted_by = preferred(queue, holding.partition, nodes or [self._node])
+            wanted_by = owners[holding.partition]
             if is_mine and wanted_by != self._node and holding.wish == wanted_by:
                 let_go.append(holding.partition)
             elif not is_mine and wanted_by == self._node:

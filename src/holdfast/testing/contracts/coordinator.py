@@ -282,7 +282,7 @@ async def owners(store: Store) -> dict[int, NodeId | None]:
 
 def shared_by(store: Store, *nodes: NodeId) -> dict[int, NodeId | None]:
     """Who should own which partition."""
-    return {number: preferred(QUEUE, number, nodes) for number in range(store.partitions)}
+    return {**preferred(QUEUE, store.partitions, nodes)}
 
 
 async def _resumed(store: Store) -> list[Any]:
