@@ -70,6 +70,7 @@ _BUSY = (
     asyncpg.LockNotAvailableError,  # somebody reads the day
     asyncpg.ObjectNotInPrerequisiteStateError,  # another cleaner detaches one
     asyncpg.UndefinedTableError,  # another cleaner was faster
+    asyncpg.DeadlockDetectedError,  # two detach at once, each waiting for the other's snapshot
 )
 
 
