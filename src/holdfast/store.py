@@ -109,6 +109,13 @@ class Grab:
     undecided: list[TaskId] = field(default_factory=list)
     blocked: list[TaskId] = field(default_factory=list)
 
+    def __add__(self, other: Grab) -> Grab:
+        return Grab(
+            self.tasks + other.tasks,
+            self.undecided + other.undecided,
+            self.blocked + other.blocked,
+        )
+
 
 class Cursor(NamedTuple):
     """Where to read on: arrivals of one partition above `position`, and numbered below `until`."""

@@ -295,6 +295,8 @@ class Books:
         except BaseException:
             for partition, entries, _ in moves:
                 self._intake.append_failed(partition, entries)
+                if any(entry.trigger.id in partition.anew for entry in entries):
+                    self._lose(partition)
             raise
         for partition, entries, position in moves:
             if partition.number in refused:

@@ -16,6 +16,7 @@ from holdfast.dispatch.books import Books
 from holdfast.dispatch.intake import ANYONE, Intake
 from holdfast.dispatch.limits import Limits
 from holdfast.dispatch.table import TriggerTable
+from holdfast.errors import SchemaError, Unavailable
 from holdfast.ids import NodeId
 from holdfast.store import Grab, Loaded, Running, Store
 from holdfast.task import Grabbed, TaskId, Trigger
@@ -75,6 +76,7 @@ class Dispatcher:
         self._limits = limits
         self._booked: dict[TaskId, Trigger] = {}
         self._later: dict[TaskId, Trigger] = {}  # wait for an older attempt of the same task
+        self._spoilt: set[TaskId] = set()  # cannot be grabbed, and wait to be written anew
         self._misjudged: dict[TaskId, str] = {}  # the booking policy raised: why
         self._busy: dict[str, TaskId] = {}  # ordering keys with a task on its way or running
         self._foreign: dict[str, Running] = {}  # ordering keys that another live node is running
@@ -138,7 +140,7 @@ class Dispatcher:
 
     @property
     def is_idle(self) -> bool:
-        return not (self._booked or self._table or self._grabs or self._later)
+        return not (self._booked or self._table or self._grabs or self._later or self._spoilt)
 
     def second_look(self) -> list[Trigger]:
         """Try again what waited for others; answers triggers that only another node can run."""
@@ -240,7 +242,11 @@ class Dispatcher:
     # ── the grab ──────────────────────────────────────────────────────────────────────────
 
     async def _grab_and_start(self, batch: list[Trigger]) -> None:
-        grab = await self._grab(batch)
+        spoilt: list[Trigger] = []
+        grab = await self._grab(batch, spoilt)
+        for trigger in spoilt:
+            self._set_apart(trigger)
+        batch = [trigger for trigger in batch if trigger.id not in self._spoilt]
         won = {task.id for task in grab.tasks}
         undecided, blocked = set(grab.undecided), set(grab.blocked)
         intake = self.intake
@@ -264,10 +270,16 @@ class Dispatcher:
             self._start(sorted(grab.tasks, key=lambda task: places[task.id]))
         self.books.nudge()
 
-    async def _grab(self, batch: list[Trigger]) -> Grab:
-        """The grab, repeated until its outcome is known."""
+    async def _grab(
+        self, batch: list[Trigger], spoilt: list[Trigger], *, repeat: bool = False
+    ) -> Grab:
+        """The grab, repeated until its outcome is known.
+
+        An error that is no outage is somebody's in the batch: its halves are grabbed apart,
+        until the trigger at fault stands alone and is added to `spoilt`.
+        """
         epochs = self.epochs if any(t.ordering_key is not None for t in batch) else {}
-        repeat, back_off_s = False, self._limits.retry_s
+        back_off_s = self._limits.retry_s
         while True:
             try:
                 return await self._store.grab(
@@ -280,12 +292,33 @@ class Dispatcher:
                 )
             except Exception as error:
                 self._events.emit(StoreFailed("grab", str(error)))
+                is_outage = isinstance(error, Unavailable | SchemaError)
+                if not is_outage and len(batch) == 1:
+                    spoilt += batch
+                    return Grab([])
+                if not is_outage:
+                    half = len(batch) // 2
+                    first = await self._grab(batch[:half], spoilt, repeat=repeat)
+                    second = await self._grab(batch[half:], spoilt, repeat=repeat)
+                    return first + second
                 if self._is_stopping:
                     # Whatever was won is resumed when our lease has ended.
                     return Grab([], undecided=[trigger.id for trigger in batch])
                 repeat = True
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, self._limits.retry_s_max)
+
+    def _set_apart(self, trigger: Trigger) -> None:
+        """This trigger cannot be grabbed: it gives its slot back and stands behind the others."""
+        self._free(trigger.id)
+        self._spoilt.add(trigger.id)
+        self._loop.call_later(self._limits.retry_s_max, self._write_anew, trigger)
+        self.slot_freed()
+
+    def _write_anew(self, trigger: Trigger) -> None:
+        self._spoilt.discard(trigger.id)
+        self.intake.write_anew(trigger)
+        self.books.nudge()
 
     def _lost(self, trigger: Trigger) -> None:
         """Somebody else has it, or it is gone: no error, no attempt, and the slot is free."""

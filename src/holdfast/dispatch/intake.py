@@ -49,6 +49,7 @@ class Partition:
         self.remembered: dict[TaskId, int] = {}
         self.unwritten: dict[TaskId, Trigger] = {}
         self.awaiting: set[Column] = set()  # columns with unwritten triggers: no skip meanwhile
+        self.anew: set[TaskId] = set()  # their old places are acked when they are written again
         self.is_dirty = True  # something arrived since P was moved
 
     def moved_to(self, position: Position) -> None:
@@ -205,6 +206,10 @@ class Intake:
 
     def appended(self, partition: Partition, entries: Sequence[Entry], *, early: bool) -> None:
         """The entries are durable: offer those that fit into memory."""
+        for entry in entries:
+            if entry.trigger.id in partition.anew:
+                self._leave(entry.trigger.id, entry.trigger.version)
+        partition.anew.difference_update(entry.trigger.id for entry in entries)
         if early:
             for entry in entries:
                 partition.remembered[entry.trigger.id] = entry.trigger.version
@@ -213,7 +218,11 @@ class Intake:
             self.merge(backlog, backlog.appended())
 
     def append_failed(self, partition: Partition, entries: Sequence[Entry]) -> None:
-        """Nobody knows whether the entries were written: read everything above P again."""
+        """Nobody knows whether the entries were written: read everything above P again.
+
+        What was to be written anew may stand below P: the partition has to be given up, and
+        whoever takes it finds the old entry.
+        """
         for column in {Column(e.trigger.priority, e.trigger.kind) for e in entries}:
             partition.columns[column].append_failed()
         partition.early = partition.position
@@ -281,6 +290,18 @@ class Intake:
                 newer.append(place)
         if newer:
             self.places[id] = newer
+
+    def write_anew(self, trigger: Trigger) -> None:
+        """Append a trigger that cannot be grabbed once more, at the end; then ack its old place."""
+        partition = self.partitions.get(trigger.partition)
+        if partition is None:
+            self.finished(trigger.id, trigger.version)  # its new owner will see it
+            return
+        self.known.pop(trigger.id, None)
+        partition.remembered.pop(trigger.id, None)
+        partition.unwritten[trigger.id] = trigger
+        partition.awaiting.add(Column(trigger.priority, trigger.kind))
+        partition.anew.add(trigger.id)
 
     def offer_behind(self, trigger: Trigger) -> None:
         """Put a trigger that could not be grabbed now back into the table, behind the others."""
