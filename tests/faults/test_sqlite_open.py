@@ -244,12 +244,13 @@ async def test_a_lease_file_that_another_process_replaced_is_opened_again(tmp_pa
 async def test_several_node_processes_on_an_old_sqlite_are_warned_about_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    neighbour = await asyncio.create_subprocess_exec("sleep", "60")
     store = a_store(tmp_path / "app.db")
     await store.open()
     await store.renew(NODE, lease_s=10, queues=[], kinds=[])
     assert caplog.records == []
     with closing(sqlite3.connect(f"{store.path}-leases", isolation_level=None)) as db:
-        row = (OTHER, json.dumps([]), json.dumps([]), 1, 2**60)
+        row = (OTHER, json.dumps([]), json.dumps([]), neighbour.pid, 2**60)
         db.execute(
             "INSERT INTO holdfast_lease (node, queues, kinds, pid, until) VALUES (?,?,?,?,?)", row
         )
@@ -258,6 +259,8 @@ async def test_several_node_processes_on_an_old_sqlite_are_warned_about_once(
         for _ in range(3):
             await store.renew(NODE, lease_s=10, queues=[], kinds=[])
 
+    neighbour.kill()
+    await neighbour.wait()
     assert len(caplog.records) == 1
     assert "several node processes" in caplog.text and "3.51.3" in caplog.text
     await store.close()
