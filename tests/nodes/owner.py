@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.booking import Full
-from holdfast.clock import SystemClock
+from holdfast.clock import Clock, SystemClock
 from holdfast.dispatch.dispatcher import Dispatcher
 from holdfast.dispatch.limits import Limits
 from holdfast.dispatch.table import TriggerTable
@@ -79,7 +79,15 @@ class Watched:
 class Owner:
     """Dispatches partitions; attempts are held until `release`, then settled as done."""
 
-    def __init__(self, store: Store, name: str, *, slots: int = 1_000, **limits: Any) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        slots: int = 1_000,
+        clock: Clock | None = None,
+        **limits: Any,
+    ) -> None:
         self.store = Watched(store)
         self.id = NodeId(name)
         self.grabbed: list[Grabbed] = []
@@ -96,7 +104,7 @@ class Owner:
             booking=self.slots,
             kinds=AnyKind(),
             start=self._start,
-            clock=SystemClock(),
+            clock=clock or SystemClock(),
             events=events,
             limits=self.limits,
         )
