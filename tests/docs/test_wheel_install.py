@@ -97,8 +97,7 @@ def test_the_installed_package_runs_the_first_example(
     assert len(listed.stdout.splitlines()) == 50
 
 
-def test_the_installed_package_shows_its_demo(installed: Path, tmp_path: Path):
-    shown = run(installed / "holdfast", "demo", cwd=tmp_path)
-
-    assert "Nothing was lost, nothing was done twice." in shown.stdout
-    assert list(tmp_path.iterdir()) == []
+def test_the_installed_package_has_the_demo(installed: Path, tmp_path: Path):
+    """What it shows is tested from the checkout; here it has to be there at all."""
+    assert "kill" in run(installed / "holdfast", "demo", "--help", cwd=tmp_path).stdout
+    run(installed / "python", "-c", "import holdfast.demo", cwd=tmp_path)
