@@ -402,6 +402,35 @@ async def test_the_wal_does_not_grow_under_one_who_commits_all_the_time(
     assert len(await waiting_triggers(store)) == 2400
 
 
+async def test_the_wal_is_used_again_after_a_long_reader_has_gone(
+    store: SQLiteStore, caller: sqlite3.Connection
+) -> None:
+    caller.execute("BEGIN")
+    caller.execute("SELECT count(*) FROM holdfast_task").fetchall()
+    for _ in range(20):
+        await store.enqueue([a_task(payload=b"x" * 1000) for _ in range(500)])
+    while_read = size(f"{store.path}-wal")
+    caller.execute("ROLLBACK")
+
+    for _ in range(1500):
+        await store.enqueue([a_task()])
+
+    assert while_read > 10_000_000
+    assert size(f"{store.path}-wal") <= while_read + log.BYTES
+
+
+async def test_large_commits_after_many_small_ones_do_not_make_the_wal_long(
+    store: SQLiteStore,
+) -> None:
+    for _ in range(700):
+        await store.enqueue([a_task()])
+
+    for _ in range(40):
+        await store.enqueue([a_task(payload=b"x" * 1000) for _ in range(500)])
+
+    assert size(f"{store.path}-wal") < 6 * log.BYTES
+
+
 async def test_the_wal_stays_bounded_while_much_is_written(store: SQLiteStore) -> None:
     for _ in range(30):
         await store.enqueue([a_task(payload=b"x" * 1000) for _ in range(2000)])

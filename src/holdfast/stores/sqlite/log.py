@@ -30,10 +30,15 @@ class Log:
         self._commits_due = COMMITS_FIRST  # until the next one
         self._version = 0
         self._left = 0  # pages that the last one had to leave where they were
+        self._length_then = 0  # after the last one
 
     def is_due(self, commits: int) -> bool:
         """Whether a checkpoint is due after so many commits since the beginning."""
         return commits - self._commits >= self._commits_due
+
+    def has_grown(self) -> bool:
+        """Whether it is much longer than after the last checkpoint: commits became larger."""
+        return self._length() - self._length_then > BYTES
 
     def carry_over(self, commits: int) -> None:
         """A checkpoint, if anything was written: the next commit begins the WAL anew.
@@ -49,11 +54,14 @@ class Log:
             # Without a wait: a reader in the middle of a long list is no reason to stop writing.
             self._db.execute("PRAGMA busy_timeout = 0").fetchall()
             ((_, pages, carried),) = self._db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-            self._commits_due = max(1, ours * PAGES // max(pages - self._left, 1))
-            # While a reader needs older pages the log goes on where it is.
+            # While a reader needs older pages the log goes on where it was; cut off, it has none.
+            fresh = pages - self._left if pages >= self._left else pages
+            if ours and fresh:
+                self._commits_due = max(1, ours * PAGES // fresh)
             self._left = 0 if carried == pages else pages
         with suppress(sqlite3.Error):
             self._db.execute(f"PRAGMA busy_timeout = {self._busy_ms}").fetchall()
+        self._length_then = self._length()
 
     def lengthen(self) -> None:
         """Make a short WAL long, by a value that spills into it and is rolled back."""
@@ -68,6 +76,7 @@ class Log:
                 self._db.execute("ROLLBACK")
         with suppress(sqlite3.Error):
             self._db.execute("PRAGMA cache_size = -2000").fetchall()  # SQLite's own default
+        self._length_then = self._length()
 
     def _has_foreign(self) -> bool:
         """Whether others have written since the last time."""

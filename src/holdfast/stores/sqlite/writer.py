@@ -152,6 +152,7 @@ class Writer:
                 result = statement(self._db, micros(self._clock.now()))
             except sqlite3.Error as error:
                 self._inline_left = 0
+                self._roll_back(self._db)
                 if is_busy(error):
                     return WAIT
                 raise self._as_ours(self._unless_unknown(error)) from error
@@ -202,7 +203,7 @@ class Writer:
                     self._committed_at = self._clock.seconds()
                 else:
                     self._write_one_or_more(item)
-                if self._log.is_due(self.commits):
+                if self._log.is_due(self.commits) or self._log.has_grown():
                     self._log.carry_over(self.commits)
                     self._log.lengthen()
         with self._turn:
