@@ -45,7 +45,7 @@ def test_a_trigger_of_an_empty_column_skips_the_backlog_and_later_ones_keep_the_
     intake.hear([a_trigger(3)])  # an append is under way: no skip now
 
     assert [trigger.id for trigger in partition.unwritten.values()] == [3]
-    intake.appended(partition, entries, early=True)
+    intake.merge(intake.appended(partition, entries, early=True))
     assert taken(intake) == [1, 2]
 
 
@@ -60,7 +60,7 @@ def test_what_came_together_is_dispatched_together_whatever_its_partition():
 
     chosen = intake.choose(lines)
     for (partition, _), entries in zip(lines, chosen, strict=True):
-        intake.appended(partition, entries, early=False)
+        intake.merge(intake.appended(partition, entries, early=False))
 
     assert taken(intake) == [1, 2, 3, 4, 5]
 
@@ -106,7 +106,7 @@ def test_the_exact_read_skips_what_an_early_read_has_appended():
     intake = an_intake()
     (partition,) = intake.partitions.values()
     entries = intake.choose([(partition, [a_trigger(1)])])[0]
-    intake.appended(partition, entries, early=True)
+    intake.merge(intake.appended(partition, entries, early=True))
 
     assert intake.unknown_rows(partition, [a_trigger(1)]) == []
     assert intake.unknown_rows(partition, [a_trigger(1, version=2)]) == [a_trigger(1, version=2)]
@@ -118,7 +118,7 @@ def test_one_decision_acks_both_places_of_a_trigger_but_not_a_newer_version():
     (partition,) = intake.partitions.values()
     for version in (1, 3):
         entries = intake.choose([(partition, [a_trigger(1, version=version)])])[0]
-        intake.appended(partition, entries, early=False)
+        intake.merge(intake.appended(partition, entries, early=False))
     backlog = partition.columns[Column(5, "mail")]
 
     intake.decided(TaskId(1), 1)
@@ -132,7 +132,7 @@ def test_an_entry_dropped_from_the_window_keeps_the_other_place_of_its_task():
     intake = an_intake(window=4)
     (partition,) = intake.partitions.values()
     first = intake.choose([(partition, [a_trigger(1)])])[0]
-    intake.appended(partition, first, early=False)
+    intake.merge(intake.appended(partition, first, early=False))
     backlog = partition.columns[Column(5, "mail")]
     second = Entry(Level(9, 99), a_trigger(1))
     intake._offer(backlog, second)
@@ -171,7 +171,7 @@ def test_a_long_backlog_in_many_partitions_leaves_room_for_another_kind():
     triggers = [a_trigger(id, partition=id % 32) for id in range(1, 1_001)]
     lines = [(p, [t for t in triggers if t.partition == n]) for n, p in intake.partitions.items()]
     for (partition, _), entries in zip(lines, intake.choose(lines), strict=True):
-        intake.appended(partition, entries, early=True)
+        intake.merge(intake.appended(partition, entries, early=True))
     newcomer = a_trigger(1_001)._replace(kind="free")
 
     assert intake.hear([newcomer]) == []

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.clock import Clock
-from holdfast.dispatch.intake import Intake, Partition
+from holdfast.dispatch.intake import Intake, Merged, Partition
 from holdfast.store import (
     Arrivals,
     Backlogs,
@@ -247,10 +247,12 @@ class Books:
             for _, _, backlog in wanted:
                 backlog.read_failed()
             raise
-        for (number, _, backlog), entries in zip(wanted, pages, strict=True):
-            merge = backlog.read(entries)
-            if number in self._intake.partitions:
-                self._intake.merge(backlog, merge)
+        merges = [
+            (number, backlog, backlog.read(entries))
+            for (number, _, backlog), entries in zip(wanted, pages, strict=True)
+        ]
+        owned = self._intake.partitions
+        self._intake.merge([(b, merge) for number, b, merge in merges if number in owned])
         self._offered()
 
     # ── writes ────────────────────────────────────────────────────────────────────────────
@@ -298,6 +300,7 @@ class Books:
                 if any(entry.trigger.id in partition.anew for entry in entries):
                     self._lose(partition)
             raise
+        merges: list[Merged] = []
         for partition, entries, position in moves:
             if partition.number in refused:
                 self._lose(partition)
@@ -307,7 +310,8 @@ class Books:
             if position is not None:
                 partition.moved_to(position)
             if entries:
-                self._intake.appended(partition, entries, early=early)
+                merges += self._intake.appended(partition, entries, early=early)
+        self._intake.merge(merges)
 
     async def _trim(self) -> None:
         """Delete acked entries by number or by time, and persist the ack levels with it."""

@@ -37,6 +37,10 @@ ANYONE = -1
 _arrival = attrgetter("arrived", "id")
 
 
+def _offered_level(offered: tuple[Entry, Backlog]) -> Level:
+    return offered[0].level
+
+
 class Partition:
     """One partition that this node owns."""
 
@@ -55,6 +59,9 @@ class Partition:
     def moved_to(self, position: Position) -> None:
         self.position = position
         self.early = max(self.early, position)
+
+
+Merged = tuple[Backlog, Merge]
 
 
 class Place(NamedTuple):
@@ -204,8 +211,10 @@ class Intake:
             entries += self._backlog(partition, column).choose(triggers, numbers.__next__)
         return entries
 
-    def appended(self, partition: Partition, entries: Sequence[Entry], *, early: bool) -> None:
-        """The entries are durable: offer those that fit into memory."""
+    def appended(
+        self, partition: Partition, entries: Sequence[Entry], *, early: bool
+    ) -> list[Merged]:
+        """The entries are durable: what changes in memory, to be merged."""
         for entry in entries:
             if entry.trigger.id in partition.anew:
                 self._leave(entry.trigger.id, entry.trigger.version)
@@ -213,9 +222,9 @@ class Intake:
         if early:
             for entry in entries:
                 partition.remembered[entry.trigger.id] = entry.trigger.version
-        for column in {Column(e.trigger.priority, e.trigger.kind) for e in entries}:
-            backlog = partition.columns[column]
-            self.merge(backlog, backlog.appended())
+        columns = {Column(e.trigger.priority, e.trigger.kind) for e in entries}
+        backlogs = [partition.columns[column] for column in columns]
+        return [(backlog, backlog.appended()) for backlog in backlogs]
 
     def append_failed(self, partition: Partition, entries: Sequence[Entry]) -> None:
         """Nobody knows whether the entries were written: read everything above P again.
@@ -241,11 +250,18 @@ class Intake:
                 missing.append(row)
         return missing
 
-    def merge(self, backlog: Backlog, merge: Merge) -> None:
-        """Put what a backlog offers into the table, and take out what it dropped."""
-        for entry in merge.dropped:
-            self._drop(backlog, entry)
-        for entry in merge.offered:
+    def merge(self, merges: Sequence[Merged]) -> None:
+        """Put what backlogs offer into the table, and take out what they dropped.
+
+        In the order of the levels over all of them: so the table's lines stay sorted.
+        """
+        for backlog, merge in merges:
+            for entry in merge.dropped:
+                self._drop(backlog, entry)
+        offered = [(entry, backlog) for backlog, merge in merges for entry in merge.offered]
+        if len(merges) > 1:
+            offered.sort(key=_offered_level)
+        for entry, backlog in offered:
             self._offer(backlog, entry)
 
     def offer_again(self) -> None:
@@ -379,9 +395,13 @@ class Intake:
         }
         self._skips_max = max(SKIPS_MIN, self.limits.look_ahead // (4 * self._shares))
         window = self._window()
-        for partition in self.partitions.values():
-            for backlog in partition.columns.values():
-                self.merge(backlog, backlog.resize(*window))
+        self.merge(
+            [
+                (backlog, backlog.resize(*window))
+                for partition in self.partitions.values()
+                for backlog in partition.columns.values()
+            ]
+        )
 
     @property
     def _shares(self) -> int:
