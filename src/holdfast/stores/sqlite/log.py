@@ -3,6 +3,10 @@
 A commit that only overwrites the file is synced in half the time of one that makes it longer.  So
 the WAL of somebody who writes much is made long at once, begun anew after each checkpoint, and
 keeps its length.  It is cut off only when a reader has kept it growing for long.
+
+A checkpoint takes the write lock, so that nobody commits meanwhile: before SQLite 3.51.3 the two
+together can damage the file.  Where others hold the lock just then, SQLite goes on without it; so
+beside other writers there are fewer of them.
 """
 
 from __future__ import annotations
@@ -14,8 +18,10 @@ from contextlib import suppress
 from holdfast.stores.sqlite.statements import run
 
 PAGES = 1000  # of the WAL between two checkpoints, as SQLite does by itself
+PAGES_SHARED = 8000  # the same, while others write to the file too
 BYTES = 4 * 1024 * 1024  # the length that it is given at once
-BYTES_KEPT = 16 * 1024 * 1024  # a longer one is cut off
+BYTES_KEPT = 16 * 1024 * 1024  # a longer one is cut off when nothing is written ...
+BYTES_MAX = 256 * 1024 * 1024  # ... and this one at once, if no reader needs it any more
 COMMITS_FIRST = 20  # before the first look at how long it is
 
 
@@ -32,15 +38,20 @@ class Log:
         self._left = 0  # pages that the last one had to leave where they were
         self._length_then = 0  # after the last one
 
-    def is_due(self, commits: int) -> bool:
-        """Whether a checkpoint is due after so many commits since the beginning."""
-        return commits - self._commits >= self._commits_due
+    def is_due(self, commits: int, *, shared: bool = False) -> bool:
+        """Whether a checkpoint is due after so many commits since the beginning.
 
-    def has_grown(self) -> bool:
+        `shared`: others write to the file too.
+        """
+        due = self._commits_due * PAGES_SHARED // PAGES if shared else self._commits_due
+        return commits - self._commits >= due
+
+    def has_grown(self, *, shared: bool) -> bool:
         """Whether it is much longer than after the last checkpoint: commits became larger."""
-        return self._length() - self._length_then > BYTES
+        growth = self._length() - self._length_then
+        return growth > (BYTES * PAGES_SHARED // PAGES if shared else BYTES)
 
-    def carry_over(self, commits: int) -> None:
+    def carry_over(self, commits: int, *, idle: bool = False) -> None:
         """A checkpoint, if anything was written: the next commit begins the WAL anew.
 
         The answer tells how many pages the commits since the last one took, and so when the
@@ -49,7 +60,7 @@ class Log:
         ours, self._commits = commits - self._commits, commits
         if self._path == ":memory:" or not (self._has_foreign() or ours):
             return
-        mode = "TRUNCATE" if self._length() > BYTES_KEPT else "PASSIVE"
+        mode = "TRUNCATE" if self._length() > (BYTES_KEPT if idle else BYTES_MAX) else "RESTART"
         with suppress(sqlite3.Error):
             # Without a wait: a reader in the middle of a long list is no reason to stop writing.
             self._db.execute("PRAGMA busy_timeout = 0").fetchall()

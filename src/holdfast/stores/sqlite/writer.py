@@ -203,11 +203,19 @@ class Writer:
                     self._committed_at = self._clock.seconds()
                 else:
                     self._write_one_or_more(item)
-                if self._log.is_due(self.commits) or self._log.has_grown():
-                    self._log.carry_over(self.commits)
-                    self._log.lengthen()
+                self._checkpoint_when_due()
         with self._turn:
             self._tidy_up()
+
+    def _checkpoint_when_due(self) -> None:
+        shared = self._has_neighbour(self._committed_at)
+        if self._log.is_due(self.commits, shared=shared) or self._log.has_grown(shared=shared):
+            self._log.carry_over(self.commits)
+            self._log.lengthen()
+
+    def _has_neighbour(self, now: float) -> bool:
+        """Whether others have written to the file lately."""
+        return now - self._neighbour_at < NEIGHBOUR_S
 
     def _next(self) -> Operation | Loan | None:
         if self._kept is not None:
@@ -218,7 +226,7 @@ class Writer:
                 return self._queue.get(timeout=IDLE_S)
             except Empty:
                 with self._turn:
-                    self._log.carry_over(self.commits)
+                    self._log.carry_over(self.commits, idle=True)
 
     def _gathered(self, count: int) -> list[Operation]:
         """Whatever waits in the queue, without waiting for more; a loan ends the line."""
@@ -243,8 +251,8 @@ class Writer:
         self._write(batch)
         self._committed_at = self._clock.seconds()
         is_single = len(batch) == 1 and first.is_statement and self._path != ":memory:"
-        is_alone = began - self._neighbour_at >= NEIGHBOUR_S
-        if is_single and is_alone and self._committed_at - began < INLINE_S:
+        is_quick = self._committed_at - began < INLINE_S
+        if is_single and is_quick and not self._has_neighbour(began):
             self._inline_left = INLINE_MAX
 
     def _write(self, batch: list[Operation]) -> None:
@@ -382,7 +390,7 @@ class Writer:
         remaining_s = REST_S - (now - self._committed_at)
         if remaining_s <= 0:
             self._rested_at = now
-        elif now - self._neighbour_at < NEIGHBOUR_S or now - self._rested_at > KNOCK_S:
+        elif self._has_neighbour(now) or now - self._rested_at > KNOCK_S:
             self._rested_at = now
             self._pause.wait(remaining_s)
 
