@@ -58,9 +58,10 @@ class Log:
         next is due.  When it fails, the WAL keeps everything, and the next one tries again.
         """
         ours, self._commits = commits - self._commits, commits
-        if self._path == ":memory:" or not (self._has_foreign() or ours):
+        is_long = self._length() > (BYTES_KEPT if idle else BYTES_MAX)
+        if self._path == ":memory:" or not (self._has_foreign() or ours or is_long):
             return
-        mode = "TRUNCATE" if self._length() > (BYTES_KEPT if idle else BYTES_MAX) else "RESTART"
+        mode = "TRUNCATE" if is_long else "RESTART"
         with suppress(sqlite3.Error):
             # Without a wait: a reader in the middle of a long list is no reason to stop writing.
             self._db.execute("PRAGMA busy_timeout = 0").fetchall()
