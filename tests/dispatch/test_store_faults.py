@@ -49,7 +49,7 @@ async def test_a_grab_whose_reply_is_lost_is_repeated_and_returns_the_same_tasks
 @pytest.mark.req("TASK-89")
 async def test_a_store_that_is_away_for_a_while_loses_and_doubles_nothing(store_url):
     app, count, ran, stores = faulty_app(store_url)
-    async with opened(app), app.node(limits=QUICK) as node:
+    async with opened(app), app.node(limits=QUICK, slots_async=2) as node:
         await count.enqueue_many([(number,) for number in range(300)])
         await until(lambda: len(ran) > 20)
         stores[0].is_down = True

@@ -244,6 +244,22 @@ def test_a_part_of_the_suite_is_not_counted(suite: Suite, pytester, arguments: l
     assert not (pytester.path / "counts.json").exists()
 
 
+def test_a_second_run_of_what_failed_is_added_to_the_first(suite: Suite, pytester):
+    text = (
+        "import os\n"
+        '@pytest.mark.req("TASK-1")\ndef test_one(): pass\n'
+        '@pytest.mark.req("TASK-2")\ndef test_two(): assert os.path.exists("mended")\n'
+        '@pytest.mark.req("TASK-3")\ndef test_three(): assert False\n'
+    )
+    suite.run(text)
+    assert suite.proven() == [1]
+    (pytester.path / "mended").touch()
+
+    suite.run(text, "--last-failed")
+
+    assert suite.proven() == [1, 2]
+
+
 def test_the_counts_of_an_earlier_run_do_not_hide_the_suite(suite: Suite, pytester):
     # Until the plugin is loaded, pytest takes a word after an unknown option for a test to run: the
     # Makefile therefore writes the option and its file as one word.

@@ -2,7 +2,8 @@
 
     @pytest.mark.req("TASK-14")      the test proves this line; at most two lines a test
     tests/skips.txt                  which tests may be skipped on a developer's machine, and why
-    --requirements-json FILE         after a run of the whole suite, write what is proven
+    --requirements-json FILE         after a run of the whole suite, write what is proven;
+                                     a run of what failed there (--last-failed) is added to it
 
 With CI set in the environment nothing may be skipped: what is missing there is a failure.
 """
@@ -37,6 +38,7 @@ pytest.register_assert_rewrite("holdfast.testing.contracts")
 LINES, STORE = "holdfast_lines", "holdfast_store"
 STORE_FIXTURES = ("store_url", "store")
 UNKNOWN = "unknown"
+PROOFS = "holdfast/proofs"  # in pytest's cache, beside the names of what failed
 
 
 class Skip(NamedTuple):
@@ -90,7 +92,15 @@ class Counting:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(self._config, "workerinput") or not self._is_whole(session):
             return
-        self.prefixes = counted(self._proofs.values(), self._lists)
+        cache = self._config.cache
+        if cache is not None and self._config.getoption("lf", False):
+            earlier = cache.get(PROOFS, None)
+            if earlier is None:
+                return
+            self._proofs = {**{one[0]: _proof(one) for one in earlier}, **self._proofs}
+        if cache is not None:
+            cache.set(PROOFS, [[p.test, [*map(str, p.lines)], *p[2:]] for p in self._all_proofs])
+        self.prefixes = counted(self._all_proofs, self._lists)
         if self._out is not None:
             write_counts(self._out, self.prefixes, self._config.rootpath)
 
@@ -102,6 +112,10 @@ class Counting:
             terminalreporter.write_line("not counted: this was not a run of the whole suite")
         for row in described(self.prefixes or {}):
             terminalreporter.write_line(row.partition(" missing")[0])
+
+    @property
+    def _all_proofs(self) -> list[Proof]:
+        return list(self._proofs.values())
 
     def _is_whole(self, session: pytest.Session) -> bool:
         """Whether every test of the suite ran: a part proves less, and must not overwrite more."""
@@ -211,6 +225,11 @@ def _store_of(item: pytest.Item) -> str | None:
 def _only(names: set[str]) -> str | None:
     stores = names & STORES
     return stores.pop() if len(stores) == 1 else None
+
+
+def _proof(kept: list[Any]) -> Proof:
+    test, lines, store, has_passed = kept
+    return Proof(test, tuple(map(_line, lines)), store, has_passed)
 
 
 def _line(name: str) -> Line:
