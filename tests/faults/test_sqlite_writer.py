@@ -93,6 +93,12 @@ async def test_concurrent_callers_share_commits(store: SQLiteStore) -> None:
     assert store.commits - before < 20
 
 
+@pytest.fixture
+def slow_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits may take as long as the disk of this machine needs."""
+    monkeypatch.setattr("holdfast.stores.sqlite.writer.INLINE_S", 60.0)
+
+
 async def commits_inline(store: SQLiteStore) -> None:
     """Until a single caller's statements run on this thread."""
     writer = store._writer
@@ -104,6 +110,7 @@ async def commits_inline(store: SQLiteStore) -> None:
     assert await eventually(may_run_here)
 
 
+@pytest.mark.usefixtures("slow_is_fine")
 async def test_a_single_caller_commits_on_its_own_thread(store: SQLiteStore, caller) -> None:
     await commits_inline(store)
     before = len(await waiting_triggers(store))
@@ -120,6 +127,7 @@ async def test_a_single_caller_commits_on_its_own_thread(store: SQLiteStore, cal
     assert len(await waiting_triggers(store)) == before + 10
 
 
+@pytest.mark.usefixtures("slow_is_fine")
 async def test_an_inline_caller_waits_for_the_lock_like_everybody(
     store: SQLiteStore, caller: sqlite3.Connection
 ) -> None:
@@ -136,6 +144,7 @@ async def test_an_inline_caller_waits_for_the_lock_like_everybody(
     assert len(await waiting_triggers(store)) == before + 1
 
 
+@pytest.mark.usefixtures("slow_is_fine")
 async def test_an_inline_callers_error_is_its_own(store: SQLiteStore) -> None:
     await commits_inline(store)
     before = len(await waiting_triggers(store))
@@ -147,6 +156,7 @@ async def test_an_inline_callers_error_is_its_own(store: SQLiteStore) -> None:
     assert len(await waiting_triggers(store)) == before + 1
 
 
+@pytest.mark.usefixtures("slow_is_fine")
 async def test_a_caller_in_a_loop_does_not_shut_out_the_others(store: SQLiteStore) -> None:
     await commits_inline(store)
     turns = 0

@@ -57,7 +57,7 @@ class Listeners:
 
     def offer(self, triggers: Sequence[Trigger]) -> None:
         """Hand the triggers to the listeners of their queues, the rest to `beyond`."""
-        if len(triggers) == 1 and not self._subscriptions:
+        if len(triggers) == 1 and not self._subscriptions:  # a program that only enqueues
             self._beyond(triggers[0].queue, triggers)
             return
         for queue, batch in _by_queue(triggers).items():

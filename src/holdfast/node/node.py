@@ -40,7 +40,7 @@ from holdfast.worker.worker import Worker
 RESUME_BATCH = 1_000
 GRAB_BATCH_MIN = 50
 OFFERED_MAX = 100  # triggers without a handler here, offered to others at a beat
-ORPHANS_S = 600.0
+ORPHANS_S = 600.0  # between two looks for tasks whose node left no lease behind
 COMPARING_MAX = 0.01  # of the time a node may spend on reading what runs in its name
 LEAVING_S = 5.0  # for saying good-bye to the store
 DRAINED_POLL_S = 0.05
@@ -96,7 +96,7 @@ class Node:
         self._unhandled_since: dict[TaskId, float] = {}
         self._strange_queues: set[str] = set()
         self._compared_at = self._orphans_at = self._strays_at = clock.seconds()
-        self._running_at = 0.0  # not before this is it read what runs in our name
+        self._running_at = 0.0  # from then on we may read again what runs in our name
         self._view: View | None = None
         self._is_retiring = False
 

@@ -99,8 +99,9 @@ class Counting:
                 return
             self._proofs = {**{one[0]: _proof(one) for one in earlier}, **self._proofs}
         if cache is not None:
-            cache.set(PROOFS, [[p.test, [*map(str, p.lines)], *p[2:]] for p in self._all_proofs])
-        self.prefixes = counted(self._all_proofs, self._lists)
+            kept = [[p.test, [*map(str, p.lines)], *p[2:]] for p in self._proofs.values()]
+            cache.set(PROOFS, kept)
+        self.prefixes = counted(self._proofs.values(), self._lists)
         if self._out is not None:
             write_counts(self._out, self.prefixes, self._config.rootpath)
 
@@ -112,10 +113,6 @@ class Counting:
             terminalreporter.write_line("not counted: this was not a run of the whole suite")
         for row in described(self.prefixes or {}):
             terminalreporter.write_line(row.partition(" missing")[0])
-
-    @property
-    def _all_proofs(self) -> list[Proof]:
-        return list(self._proofs.values())
 
     def _is_whole(self, session: pytest.Session) -> bool:
         """Whether every test of the suite ran: a part proves less, and must not overwrite more."""

@@ -59,6 +59,7 @@ KNOCK_S = 0.25  # how long the writer goes without a rest when it believes to be
 IDLE_S = 1.0  # after this the WAL is carried over into the database
 INLINE_MAX = 50  # commits on the caller's own thread, before the writer looks around
 INLINE_S = 0.001  # a commit that takes longer must not hold up an event loop
+YIELD_S = 0.001  # how long a caller in a loop may keep the others of its loop waiting
 WAIT: Final = object()
 
 
@@ -78,7 +79,7 @@ class Loan:
 
 
 class Writer:
-    """Started by `start`, ended by `stop`; the thread owns the connection in between."""
+    """Started by `start`, ended by `stop`; in between the connection is used by turns."""
 
     def __init__(
         self, path: str, *, connect: Callable[[], sqlite3.Connection], clock: Clock
@@ -130,7 +131,7 @@ class Writer:
         if is_statement and self._inline_left > 0:
             result = self._run_here(work)
             if result is not WAIT:
-                if self._committed_at - self._yielded_at > INLINE_S:
+                if self._committed_at - self._yielded_at > YIELD_S:
                     await asyncio.sleep(0)  # a caller in a loop must not shut out the others
                     self._yielded_at = self._clock.seconds()
                 return result
