@@ -350,6 +350,8 @@ class Books:
 
     def _lose(self, partition: Partition) -> None:
         """Another node has a higher epoch: write nothing more, not even a last mark."""
+        if self._intake.partitions.get(partition.number) is not partition:
+            return  # lost before, and perhaps taken anew under a higher epoch
         self._intake.lose(partition.number)
         self._events.emit(PartitionLost(self._intake.queue, partition.number, partition.epoch))
 
