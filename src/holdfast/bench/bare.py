@@ -113,18 +113,18 @@ def _params(task: NewTask) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def pinned_snapshot(place: Place) -> AsyncIterator[None]:
+async def pinned_snapshot(place: Place) -> AsyncIterator[bool]:
     """A repeatable-read transaction, or SQLite's read transaction, that has read and stays open."""
     if place.is_sqlite:
         with _sqlite(place) as db:
             db.execute("BEGIN")
             db.execute("SELECT count(*) FROM holdfast_task").fetchall()
-            yield
+            yield True
             db.execute("ROLLBACK")
         return
     async with connected(place.url) as connection, _transaction(connection, "repeatable_read"):
         await connection.fetchval(f"SELECT count(*) FROM {quoted(place.schema)}.task")
-        yield
+        yield True
 
 
 @asynccontextmanager
@@ -156,10 +156,10 @@ def _other_databases(url: str) -> list[str]:
     return [parts._replace(path=f"/{name}").geturl() for name in SERVERS_OWN if name != ours]
 
 
-async def wal_bytes(place: Place) -> int | None:
-    """The bytes of log that the server has written so far; None on SQLite, which reuses its log."""
+async def wal_bytes(place: Place) -> int:
+    """The bytes of log that the server has written so far; 0 on SQLite, which reuses its log."""
     if place.is_sqlite:
-        return None
+        return 0
     async with connected(place.url) as connection:
         found = await connection.fetchval("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn")
         return int(found)

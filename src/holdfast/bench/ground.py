@@ -67,19 +67,35 @@ class Place:
 class Ground:
     """Gives out places, one after the other, each with a new name."""
 
-    def __init__(self, store: str, root: str, *, elsewhere: str | None, folder: Path) -> None:
+    def __init__(
+        self, store: str, root: str, *, elsewhere: str | None, folder: Path, is_ours: bool = True
+    ) -> None:
         self.store = store
+        self.is_ours = is_ours  # not the server of a user
         self.elsewhere = elsewhere  # another database of the same server, when we know one
         self.folder = folder  # where the bytes lie, as far as we know
         self._root = root
         self._tag = f"{Random().getrandbits(32):08x}"
         self._numbers = count(1)
 
+    @property
+    def is_sqlite(self) -> bool:
+        return self.store == SQLITE
+
+    @asynccontextmanager
+    async def apart(self) -> AsyncIterator[Ground]:
+        """Ground on which no transaction that is open here is felt, where that can be had."""
+        if self.is_sqlite or not self.is_ours:
+            yield self
+            return
+        with ground(self.store, None) as found:
+            yield found
+
     @asynccontextmanager
     async def place(self) -> AsyncIterator[Place]:
         """An empty store; file or schema are removed at the end of the block."""
         name = f"holdfast_bench_{self._tag}_{next(self._numbers)}"
-        if self.store == SQLITE:
+        if self.is_sqlite:
             place = Place(f"sqlite:///{self._root}/{name}.db")
             try:
                 yield place
@@ -116,7 +132,7 @@ def ground(store: str, url: str | None) -> Iterator[Ground]:
     elif url is not None:
         if not url.startswith(("postgresql:", "postgres:")):
             raise ConfigurationError("--url is an address like postgresql://user@host/database")
-        yield Ground(POSTGRES, url, elsewhere=None, folder=Path("/"))
+        yield Ground(POSTGRES, url, elsewhere=None, folder=Path("/"), is_ours=False)
     else:
         with PrivateServer() as server:
             elsewhere = server.create_database(ELSEWHERE)
