@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+WORKERS ?= 3
 COUNTS := build/requirements.json
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
@@ -18,7 +19,7 @@ demo: .venv/.base  ## a guided minute on a temporary SQLite file
 	$(BIN)/holdfast demo
 
 test: .venv/.test  ## the whole suite, with a private PostgreSQL; ARGS="-k words" for a part of it
-	$(BIN)/python -m pytest --requirements-json=$(COUNTS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --requirements-json=$(COUNTS) $(ARGS)
 
 check: .venv/.test  ## format, lint, types, tidy and unit tests, in less than a minute
 	$(BIN)/ruff format --check src tests

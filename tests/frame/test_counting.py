@@ -234,7 +234,9 @@ def test_a_listed_skip_needs_a_reason(suite: Suite, pytester: pytest.Pytester):
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
-@pytest.mark.parametrize("arguments", [["-k", "one"], ["tests/test_it.py"], ["-x"]])
+@pytest.mark.parametrize(
+    "arguments", [["-k", "one"], ["tests/test_it.py"], ["-x"], ["-n", "2", "-k", "one"]]
+)
 def test_a_part_of_the_suite_is_not_counted(suite: Suite, pytester, arguments: list[str]):
     suite.run(
         '@pytest.mark.req("TASK-1")\ndef test_one(): assert "k" in "no"\ndef test_two(): pass\n',
@@ -244,18 +246,21 @@ def test_a_part_of_the_suite_is_not_counted(suite: Suite, pytester, arguments: l
     assert not (pytester.path / "counts.json").exists()
 
 
-def test_a_second_run_of_what_failed_is_added_to_the_first(suite: Suite, pytester):
+@pytest.mark.parametrize("arguments", [[], ["-n", "2"]], ids=["one process", "two workers"])
+def test_a_second_run_of_what_failed_is_added_to_the_first(
+    suite: Suite, pytester, arguments: list[str]
+):
     text = (
         "import os\n"
         '@pytest.mark.req("TASK-1")\ndef test_one(): pass\n'
         '@pytest.mark.req("TASK-2")\ndef test_two(): assert os.path.exists("mended")\n'
         '@pytest.mark.req("TASK-3")\ndef test_three(): assert False\n'
     )
-    suite.run(text)
+    suite.run(text, *arguments)
     assert suite.proven() == [1]
     (pytester.path / "mended").touch()
 
-    suite.run(text, "--last-failed")
+    suite.run(text, *arguments, "--last-failed")
 
     assert suite.proven() == [1, 2]
 

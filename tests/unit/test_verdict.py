@@ -106,7 +106,7 @@ def test_after_the_last_attempt_the_task_is_parked():
     assert judged(ValueError(), attempt=3, retry=retry).event is Event.PARKED
 
 
-@pytest.mark.parametrize("answer", [math.nan, "soon", object()], ids=str)
+@pytest.mark.parametrize("answer", [math.nan, "soon", object()], ids=["nan", "a word", "no number"])
 def test_a_policy_with_an_impossible_answer_parks_the_task_and_says_why(answer):
     class Odd:
         def delay_s(self, error, *, attempt, rng):
@@ -162,7 +162,9 @@ def test_what_was_not_the_tasks_fault_counts_no_attempt():
     assert postponed.delay_s > 0
 
 
-@pytest.mark.parametrize("result", [object(), math.nan, {1: 2, "1": 3}], ids=str)
+@pytest.mark.parametrize(
+    "result", [object(), math.nan, {1: 2, "1": 3}], ids=["an object", "nan", "doubled names"]
+)
 def test_a_result_that_cannot_be_written_is_not_run_again(result):
     outcome = verdict.of_result(a_grabbed(), a_handler(retry=Retry(attempts=5)), result)
 

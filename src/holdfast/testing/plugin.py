@@ -35,7 +35,7 @@ from holdfast.testing.requirements import (
 # The contract suites are tests too: a failed assertion of theirs shows its values.
 pytest.register_assert_rewrite("holdfast.testing.contracts")
 
-LINES, STORE = "holdfast_lines", "holdfast_store"
+LINES, STORE, COLLECTED = "holdfast_lines", "holdfast_store", "holdfast_collected"
 STORE_FIXTURES = ("store_url", "store")
 UNKNOWN = "unknown"
 PROOFS = "holdfast/proofs"  # in pytest's cache, beside the names of what failed
@@ -56,7 +56,7 @@ class Counting:
         self._lists = lists
         self._out = out
         self._proofs: dict[str, Proof] = {}
-        self._expected: set[str] = set()
+        self._expected = 0
         self._deselected = 0
         self.prefixes: dict[str, dict[str, Any]] | None = None
 
@@ -76,7 +76,7 @@ class Counting:
         self._deselected += len(items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self._expected = {item.nodeid for item in session.items}
+        self._expected = len(session.items)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         found: dict[str, Any] = dict(report.user_properties)
@@ -89,8 +89,18 @@ class Counting:
             report.nodeid, lines, found[STORE], has_passed and (not before or before.has_passed)
         )
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        # Every worker collects the whole suite and runs a part of it.
+        expected, deselected = getattr(node, "workeroutput", {}).get(COLLECTED, (0, 0))
+        self._expected = max(self._expected, expected)
+        self._deselected = max(self._deselected, deselected)
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if hasattr(self._config, "workerinput") or not self._is_whole(session):
+        if hasattr(self._config, "workeroutput"):
+            self._config.workeroutput[COLLECTED] = (self._expected, self._deselected)
+            return
+        if not self._is_whole(session):
             return
         cache = self._config.cache
         if cache is not None and self._config.getoption("lf", False):
@@ -117,7 +127,7 @@ class Counting:
     def _is_whole(self, session: pytest.Session) -> bool:
         """Whether every test of the suite ran: a part proves less, and must not overwrite more."""
         from_testpaths = self._config.args_source is pytest.Config.ArgsSource.TESTPATHS
-        ran = self._expected <= self._proofs.keys() and bool(self._proofs)
+        ran = 0 < self._expected <= len(self._proofs)
         return from_testpaths and ran and not self._deselected and not session.shouldstop
 
 
