@@ -7,10 +7,12 @@ from holdfast.app import Holdfast
 from holdfast.booking import Booking, Full
 from holdfast.dispatch.slots import AllOf, FixedSlots, PerKey, PerKind
 from holdfast.errors import HoldfastError
+from holdfast.limit import Limit, Rules
 from holdfast.node.node import Node
 from holdfast.node.settings import NodeSettings
 from holdfast.outcomes import Again, CancelTask, GiveUp, Gone, Later, ParkInError, RetryAfter
 from holdfast.policy import Deadline, Retention, Retry, Sharding, Spread, Unique
+from holdfast.queues import Queue
 from holdfast.store import Answer
 from holdfast.task import State, Task
 from holdfast.tasks import Handle, TaskDefinition
@@ -34,14 +36,17 @@ __all__ = [
     "Holdfast",
     "HoldfastError",
     "Later",
+    "Limit",
     "Node",
     "NodeSettings",
     "ParkInError",
     "PerKey",
     "PerKind",
+    "Queue",
     "Retention",
     "Retry",
     "RetryAfter",
+    "Rules",
     "Sharding",
     "Spread",
     "State",

@@ -45,6 +45,7 @@ from holdfast.policy import (
     seconds,
 )
 from holdfast.portal import Portal
+from holdfast.queues import Queue
 from holdfast.store import Store
 from holdfast.task import PRIORITY_DEFAULT, Enqueued, NewTask, Task, TaskId, clamped_priority
 from holdfast.tasks import Handle, TaskDefinition
@@ -311,6 +312,10 @@ class Holdfast:
         if task is None:
             raise UnknownTask(f"no task has the id {id}; it may have been cleaned away")
         return task
+
+    def queue(self, name: str) -> Queue:
+        """The queue, to limit, pause or weigh it while nodes run."""
+        return Queue(name, self.store)
 
     def handle(self, id: int) -> Handle[Any]:
         """A handle for a task whose id was kept elsewhere."""

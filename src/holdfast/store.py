@@ -6,6 +6,7 @@ A store is a set of small roles; each part of the engine asks for the narrowest 
     Backlogs   dispatcher             claim · load · arrivals · record · levels
     Leases     coordinator            renew · members · leave · holdings · let_go · wish
     Agenda     duties                 submit_due · resume_lost · running_of · moved_on · park …
+    Rulebook   node, CLI              rules · change_rules · allot
     Search     CLI, node              find · counts · unknown_queues
 
 Promises that hold for every verb:
@@ -29,6 +30,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.ids import NodeId
+from holdfast.limit import Limit, Mode, Rules, Share, Want
 from holdfast.sql.query import Script
 from holdfast.task import (
     Enqueued,
@@ -41,6 +43,8 @@ from holdfast.task import (
     TaskId,
     Trigger,
 )
+
+NO_WEIGHTS: Mapping[str, float | None] = {}
 
 
 class Level(NamedTuple):
@@ -64,10 +68,14 @@ START = Position(0, 0)
 
 
 class Column(NamedTuple):
-    """One line of triggers within a partition."""
+    """One line of triggers within a partition.
+
+    A key that may not go on waits in a lane of its own; "" is the line of everybody else.
+    """
 
     priority: int
     kind: str
+    lane: str = ""
 
 
 class Mark(NamedTuple):
@@ -82,6 +90,18 @@ class Entry(NamedTuple):
 
     level: Level
     trigger: Trigger
+    lane: str = ""
+
+
+Counters = Mapping[str | None, int]
+"""The last pass of each of the busiest fairness keys of a column."""
+
+
+class Tail(NamedTuple):
+    """The last entry of a column: its level, and whose it is."""
+
+    level: Level
+    fairness_key: str | None = None
 
 
 class Running(NamedTuple):
@@ -157,6 +177,7 @@ class Record:
     position: Position | None = None  # the new P, when it moves
     marks: Mapping[Column, Mark] = field(default_factory=dict)  # ack levels to persist
     trims: Mapping[Column, tuple[Level, Level]] = field(default_factory=dict)  # delete (from, to]
+    counters: Mapping[Column, Counters] = field(default_factory=dict)  # replace what was there
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +187,9 @@ class Loaded:
     partition: int
     position: Position
     marks: dict[Column, Mark]
-    columns: dict[
-        Column, Level
-    ]  # columns with entries above their ack level, and the highest level
+    columns: dict[Column, Tail]  # columns with entries above their ack level
     running: list[Running]
+    counters: dict[Column, dict[str | None, int]] = field(default_factory=dict)
 
 
 class Holding(NamedTuple):
@@ -266,6 +286,7 @@ class Tasks(Protocol):
         deadlines_s: Mapping[str, float],
         epochs: Mapping[int, int],
         skip_errors_of: Collection[str] = (),
+        shares: Collection[int] = (),
         repeat: bool = False,
     ) -> Grab:
         """Move SUBMITTED tasks to PROCESSING, each at its trigger's version; exactly one grab wins.
@@ -273,8 +294,9 @@ class Tasks(Protocol):
         Records the node, counts a delivery and sets the deadline (seconds by kind).  A task with
         an ordering key also needs its partition's epoch in `epochs`, no PROCESSING sibling and no
         elder (smaller id) that is SUBMITTED, WAITING for a retry, or in ERROR; kinds in
-        `skip_errors_of` do not wait for an elder in ERROR.  With `repeat` (the reply of the first
-        call was lost) rows that this node holds at version + 1 are returned again.
+        `skip_errors_of` do not wait for an elder in ERROR.  When one of the `shares` is no longer
+        the node's, nothing is grabbed and all tasks are undecided.  With `repeat` (the reply of
+        the first call was lost) rows that this node holds at version + 1 are returned again.
         """
         ...
 
@@ -409,6 +431,42 @@ class Agenda(Protocol):
         ...
 
 
+class Rulebook(Protocol):
+    """What people set while nodes run, and the shares that nodes have of it."""
+
+    async def rules_version(self) -> int:
+        """A number that grows with each change, of whichever queue."""
+        ...
+
+    async def rules(self, queue: str) -> Rules:
+        """The limits and weights of the queue."""
+        ...
+
+    async def change_rules(
+        self,
+        queue: str,
+        *,
+        limits: Sequence[Limit] = (),
+        dropped: Collection[str] = (),
+        weights: Mapping[str, float | None] = NO_WEIGHTS,
+        fairness: Mode | None = None,
+    ) -> int:
+        """Set limits by their names, drop others, set weights of keys (None: drop it), and say how
+        keys are charged.
+
+        Answers the new version.  More than 1,000 weights of a queue are refused.
+        """
+        ...
+
+    async def allot(self, queue: str, wants: Sequence[Want], *, node: NodeId) -> list[Share]:
+        """Give the node its share of each limit, in the order of `wants`.
+
+        All shares of a limit and key never add up to more than the limit, except for what was
+        booked before the limit was lowered.  A limit that does not exist gives nothing.
+        """
+        ...
+
+
 class Search(Protocol):
     async def find(self, filter: Filter) -> list[Task]:
         """Tasks by the filter, by id."""
@@ -423,7 +481,7 @@ class Search(Protocol):
         ...
 
 
-class Store(Tasks, Backlogs, Leases, Agenda, Search, Protocol):
+class Store(Tasks, Backlogs, Leases, Agenda, Rulebook, Search, Protocol):
     """All roles, and the life of the thing itself."""
 
     @property

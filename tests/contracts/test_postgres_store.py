@@ -23,7 +23,10 @@ from holdfast.testing.contracts.store import StoreContract
 from holdfast.testing.pgbouncer import PgBouncer, is_installed
 from holdfast.testing.postgres import Server
 
-TABLES = "task, archive, key, partition, backlog, mark, node"
+TABLES = (
+    "task, archive, key, partition, backlog, mark, node, counter, limit_rule, weight_rule, "
+    "fairness_rule, share, bucket"
+)
 OTHERS = (
     "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
     "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"

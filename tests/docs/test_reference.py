@@ -13,6 +13,7 @@ from docs.pages import page, pages
 from holdfast.app import Holdfast
 from holdfast.node.node import Node
 from holdfast.node.settings import NodeSettings
+from holdfast.queues import Queue
 from holdfast.tasks import Enqueuer, Handle, Options
 from holdfast.telemetry import events
 from holdfast.telemetry.logs import LEVELS
@@ -44,7 +45,13 @@ def test_every_public_name_is_described_once():
 
 @pytest.mark.parametrize(
     ("title", "owner"),
-    [("Holdfast", Holdfast), ("Handle", Handle), ("Enqueuing", Enqueuer), ("Node", Node)],
+    [
+        ("Holdfast", Holdfast),
+        ("Handle", Handle),
+        ("Enqueuing", Enqueuer),
+        ("Node", Node),
+        ("Queue", Queue),
+    ],
 )
 def test_every_method_in_the_page_exists_and_every_documented_one_is_in_the_page(title, owner):
     described = set(rows(API, title))

@@ -159,7 +159,7 @@ def test_a_newer_schema_says_that_holdfast_is_too_old(
 
     done = run("task", "enqueue", "orders", "add", "[2]")
 
-    assert_says(done, "HF1402", 4, "this code knows 1", "install a newer Holdfast")
+    assert_says(done, "HF1402", 4, "this code knows 3", "install a newer Holdfast")
     assert count_tasks(store_url, request) == 1
 
 

@@ -218,5 +218,5 @@ def test_the_command_line_migrates_and_asks_through_the_pooler(pgbouncer_url, tm
 
     assert before.returncode == 4
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
-    assert "version 1" in first.stderr and "version 1" in second.stderr
+    assert "version 3" in first.stderr and "version 3" in second.stderr
     assert json.loads(after.stdout)["fits"] is True

@@ -38,7 +38,7 @@ async def make_app(store_url: str) -> AsyncIterator[Callable[..., Any]]:
     contexts: list[Any] = []
 
     async def make(**options: Any) -> Watched:
-        app = Watched(store_url, rng=Random(1), **options)
+        app = Watched(store_url, rng=Random(len(apps) + 1), **options)
         contexts.append(opened(app))
         apps.append(await contexts[-1].__aenter__())
         return app

@@ -230,7 +230,7 @@ async def test_a_limit_of_n_is_reached_and_never_exceeded(app):
 
 @pytest.mark.req("TASK-55")
 async def test_a_nested_policy_keeps_and_reaches_all_three_limits(app):
-    every, payouts, partners = Gauge(), Gauge(), {f"p{n}": Gauge() for n in range(8)}
+    every, payouts, partners = Gauge(), Gauge(), {f"p{n}": Gauge() for n in range(5)}
 
     @app.task
     async def payout(partner: str) -> None:
@@ -243,7 +243,7 @@ async def test_a_nested_policy_keeps_and_reaches_all_three_limits(app):
         await every.stay()
 
     for partner in partners:
-        await payout.options(fairness_key=partner).enqueue_many([(partner,)] * 25)
+        await payout.options(fairness_key=partner).enqueue_many([(partner,)] * 40)
     await mail.enqueue_many([()] * 200)
     policy = AllOf(FixedSlots(30), PerKind({"payout": AllOf(FixedSlots(15), PerKey(3))}))
     async with app.node(booking=policy) as node:

@@ -40,6 +40,7 @@ class Rig:
             threads=ThreadPoolExecutor(1),
             processes=ProcessPool(1),
             finished=self.finished.extend,
+            ran=lambda batch: None,
             again=lambda batch: None,
             clock=SystemClock(),
             rng=Random(0),

@@ -11,7 +11,18 @@ import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.errors import OutcomeUnknown
-from holdfast.store import START, ZERO, Column, Cursor, Entry, Level, LevelCursor, Mark, Position
+from holdfast.store import (
+    START,
+    ZERO,
+    Column,
+    Cursor,
+    Entry,
+    Level,
+    LevelCursor,
+    Mark,
+    Position,
+    Tail,
+)
 from holdfast.store import Record as Write
 from holdfast.stores.postgres import PostgresStore
 from holdfast.task import Event, Key, Outcome, State, TaskId, Trigger
@@ -240,7 +251,7 @@ async def test_a_takeover_waits_for_the_old_owners_write_and_sees_it(store, conn
 
     assert await takeover == {0: old[0] + 1}
     (loaded,) = await store.load(QUEUE, [0])
-    assert loaded.columns == {COLUMN: Level(3, 4)}
+    assert loaded.columns == {COLUMN: Tail(Level(3, 4))}
 
 
 async def test_of_two_takeovers_at_once_one_wins_and_the_loser_writes_nothing(store):

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from random import Random
 from typing import Any
 
 from holdfast.booking import Full
@@ -38,8 +39,11 @@ class Allowance:
         self.slots_max = slots_max
         self.left = 1_000_000 if slots_max else 0
         self.taken = 0
+        self.refused: set[str | None] = set()  # fairness keys that may not go on
 
     def book(self, trigger: Trigger, *, now: datetime) -> Full | None:
+        if trigger.fairness_key in self.refused:
+            return Full(key_only=True)
         if not self.left or self.taken >= max(self.slots_max, 1):
             return Full()
         self.left -= 1
@@ -100,7 +104,7 @@ class Owner:
             QUEUE,
             node=self.id,
             store=self.store,  # type: ignore[arg-type]
-            table=TriggerTable(size_max=self.limits.look_ahead),
+            table=TriggerTable(size_max=self.limits.look_ahead, rng=Random(0)),
             booking=self.slots,
             kinds=AnyKind(),
             start=self._start,

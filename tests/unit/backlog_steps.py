@@ -3,17 +3,25 @@
 Levels are written by their pass, as the requirements write them: 11 means level (11, 11).
 """
 
+from random import Random
+
 from holdfast.dispatch.backlog import Backlog
+from holdfast.dispatch.passes import Passes
 from holdfast.store import Level, Mark
 from holdfast.testing.build import a_trigger, an_entry
 
 FAR = Level(10**6, 0)
 
 
+def new_backlog(*mark, **options):
+    """A backlog whose column has no other partition."""
+    return Backlog(*mark, passes=Passes(rng=Random(0)), **options)
+
+
 def a_backlog(ack=10, batch_max=100, reload_at=None, highest=FAR):
     mark = Mark(Level(ack, ack))
     reload_at = min(10, batch_max - 1) if reload_at is None else reload_at
-    return Backlog(mark, highest=highest, batch_max=batch_max, reload_at=reload_at)
+    return new_backlog(mark, highest=highest, batch_max=batch_max, reload_at=reload_at)
 
 
 def entries(*passes):

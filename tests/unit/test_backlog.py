@@ -4,10 +4,19 @@ from itertools import count
 
 import pytest
 
-from holdfast.dispatch.backlog import Backlog
 from holdfast.store import ZERO, Level, Mark
 from holdfast.testing.build import a_trigger
-from unit.backlog_steps import a_backlog, ack, choose, entries, levels, passes, read, write
+from unit.backlog_steps import (
+    a_backlog,
+    ack,
+    choose,
+    entries,
+    levels,
+    new_backlog,
+    passes,
+    read,
+    write,
+)
 
 # ── A. levels and persistence ─────────────────────────────────────────────────────────────────
 
@@ -62,14 +71,14 @@ def test_memory_holds_the_undone_triggers_between_ack_level_and_read_level():
 
 
 def test_a_new_column_is_empty_and_at_its_end():
-    backlog = Backlog()
+    backlog = new_backlog()
 
     assert backlog.is_empty and backlog.at_end and not backlog.wants_read and not backlog.is_busy
-    assert backlog.mark == Mark(ZERO, 0) and backlog.trim() is None
+    assert backlog.mark == Mark(ZERO, 1) and backlog.trim() is None
 
 
 def test_a_column_is_not_empty_while_something_is_stored_loaded_or_under_way():
-    stored, loaded, written = a_backlog(), a_backlog(), Backlog()
+    stored, loaded, written = a_backlog(), a_backlog(), new_backlog()
     assert not stored.is_empty
     loaded.start_read()
     assert loaded.is_busy and not loaded.is_empty
@@ -88,12 +97,12 @@ def test_a_column_is_not_empty_while_something_is_stored_loaded_or_under_way():
 
 @pytest.mark.req("FAIR-10")
 def test_after_a_takeover_the_read_level_starts_at_the_ack_level():
-    backlog = Backlog(Mark(Level(3, 7), 5), highest=Level(3, 9))
+    backlog = new_backlog(Mark(Level(3, 7), 5), highest=Level(3, 9))
 
     assert backlog.read_level == backlog.ack_level == Level(3, 7)
     assert backlog.top_pass == 5
     assert not backlog.at_end
-    assert Backlog(Mark(Level(3, 7)), highest=Level(3, 7)).at_end
+    assert new_backlog(Mark(Level(3, 7)), highest=Level(3, 7)).at_end
 
 
 @pytest.mark.req("FAIR-11")
@@ -158,7 +167,7 @@ def test_a_short_batch_is_the_end_and_a_full_one_is_not():
 
 @pytest.mark.req("FAIR-15")
 def test_every_new_level_has_at_least_the_ack_pass_and_a_larger_seq():
-    backlog = Backlog(Mark(Level(7, 40), 7))
+    backlog = new_backlog(Mark(Level(7, 40), 7))
 
     chosen = backlog.choose([a_trigger(1), a_trigger(2)], count(41).__next__, lambda trigger: 3)
 
@@ -167,19 +176,21 @@ def test_every_new_level_has_at_least_the_ack_pass_and_a_larger_seq():
 
 @pytest.mark.req("FAIR-15")
 def test_a_level_at_or_below_the_ack_level_is_our_own_mistake():
-    backlog = Backlog(Mark(Level(7, 40), 7))
+    backlog = new_backlog(Mark(Level(7, 40), 7))
 
     with pytest.raises(AssertionError, match="FAIR-15"):
         backlog.choose([a_trigger()], lambda: 40, lambda trigger: 7)
 
 
-def test_without_fairness_all_triggers_get_one_pass_and_stand_in_order_of_arrival():
-    backlog = Backlog(Mark(Level(7, 40), 9))
+def test_triggers_of_one_key_stand_in_order_of_arrival_from_the_top_pass_on():
+    backlog = new_backlog(Mark(Level(7, 40), 9))
 
     chosen = backlog.choose([a_trigger(1), a_trigger(2)], count(41).__next__)
 
-    assert [entry.level for entry in chosen] == [Level(9, 41), Level(9, 42)]
-    assert Backlog().choose([a_trigger()], lambda: 1)[0].level == Level(1, 1), "passes start at 1"
+    assert [entry.level for entry in chosen] == [Level(9, 41), Level(1009, 42)]
+    assert new_backlog().choose([a_trigger()], lambda: 1)[0].level == Level(1, 1), (
+        "passes start at 1"
+    )
 
 
 @pytest.mark.req("FAIR-16")
@@ -271,7 +282,7 @@ def test_before_the_end_only_new_triggers_up_to_the_read_level_are_merged():
 
 @pytest.mark.req("FAIR-22")
 def test_at_the_end_and_with_room_written_triggers_are_offered_without_a_read():
-    backlog = Backlog()
+    backlog = new_backlog()
 
     merge = write(backlog, 1, 2, 3)
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.dispatch.backlog import Backlog, Merge
+from holdfast.dispatch.backlog import Merge
 from holdfast.store import ZERO, Entry, Level, Mark
 from holdfast.testing.build import a_trigger
+from unit.backlog_steps import new_backlog
 
 BATCH_MAX, RELOAD_AT = 4, 2
 
@@ -77,7 +78,7 @@ class Merging:
 
     def __init__(self, stored: Stored) -> None:
         self.stored = stored
-        self.backlog = Backlog(batch_max=BATCH_MAX, reload_at=RELOAD_AT)
+        self.backlog = new_backlog(batch_max=BATCH_MAX, reload_at=RELOAD_AT)
         self.memory: list[Entry] = []
         self.reads = 0
 
@@ -151,7 +152,7 @@ class World:
     def own(self) -> None:
         """Take over: a crash loses everything but the store."""
         stored = self.stored
-        self.backlog = Backlog(
+        self.backlog = new_backlog(
             stored.mark, highest=stored.highest, batch_max=BATCH_MAX, reload_at=RELOAD_AT
         )
         self.memory: dict[Level, Entry] = {}  # offered, not dropped, not acked

@@ -2,9 +2,19 @@
 
 import pytest
 
-from holdfast.dispatch.backlog import DROPPED_ACKS_MAX, Backlog
+from holdfast.dispatch.backlog import DROPPED_ACKS_MAX
 from holdfast.store import Level
-from unit.backlog_steps import a_backlog, ack, choose, entries, levels, passes, read, write
+from unit.backlog_steps import (
+    a_backlog,
+    ack,
+    choose,
+    entries,
+    levels,
+    new_backlog,
+    passes,
+    read,
+    write,
+)
 
 # ── G. pinning the ack level ──────────────────────────────────────────────────────────────────
 
@@ -171,7 +181,7 @@ def test_triggers_written_during_a_read_that_fails_come_with_the_next_write():
 
 @pytest.mark.req("FAIR-80")
 def test_a_second_append_of_the_column_is_refused_while_one_is_in_flight():
-    backlog = Backlog()
+    backlog = new_backlog()
     choose(backlog, 1)
 
     with pytest.raises(AssertionError, match="FAIR-80"):

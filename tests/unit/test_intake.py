@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from holdfast.dispatch.intake import Intake
 from holdfast.dispatch.limits import Limits
 from holdfast.dispatch.table import TriggerTable
-from holdfast.store import START, Column, Entry, Level, Loaded, Mark, Position
+from holdfast.store import START, Column, Entry, Level, Loaded, Mark, Position, Tail
 from holdfast.task import TaskId, Trigger
 
 
@@ -15,7 +17,7 @@ def a_trigger(id: int, *, version: int = 1, partition: int = 0, arrived: int = 0
 
 def an_intake(*, size_max: int = 100, window: int = 10, handled: bool = True) -> Intake:
     limits = Limits(look_ahead=size_max, window=window, reload_at=window // 2)
-    table = TriggerTable(size_max=size_max)
+    table = TriggerTable(size_max=size_max, rng=Random(0))
     intake = Intake("q", table, limits, handles=lambda kind: handled)
     intake.take(Loaded(0, START, {}, {}, []), epoch=1)
     return intake
@@ -147,7 +149,7 @@ def test_an_entry_dropped_from_the_window_keeps_the_other_place_of_its_task():
 def test_a_takeover_gives_levels_above_everything_its_predecessor_stored():
     intake = an_intake()
     marks = {Column(5, "mail"): Mark(Level(1, 40))}
-    loaded = Loaded(1, START, marks, {Column(5, "mail"): Level(1, 77)}, [])
+    loaded = Loaded(1, START, marks, {Column(5, "mail"): Tail(Level(1, 77))}, [])
     partition = intake.take(loaded, epoch=2)
 
     (entry,) = intake.choose([(partition, [a_trigger(1, partition=1)])])[0]

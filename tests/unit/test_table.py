@@ -1,6 +1,7 @@
 """The trigger table: which trigger is started next."""
 
 from itertools import count, groupby
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from holdfast.testing.build import START, a_trigger
 
 def a_table(*kinds, order="arrival", **fields):
     """A table with one trigger a kind named, numbered in this order."""
-    table = TriggerTable(order=order)
+    table = TriggerTable(rng=Random(0), order=order)
     for id, kind in enumerate(kinds, start=1):
         add(table, id, kind, **fields)
     return table
@@ -64,7 +65,7 @@ class Asked:
 
 @pytest.mark.req("TASK-30")
 def test_the_table_never_holds_more_than_the_look_ahead_limit():
-    table = TriggerTable(size_max=3)
+    table = TriggerTable(rng=Random(0), size_max=3)
 
     accepted = [add(table, id, priority=id) for id in range(1, 6)]
 
@@ -84,7 +85,7 @@ def test_the_trigger_of_a_higher_priority_that_arrived_last_is_started_first():
 @pytest.mark.req("TASK-33")
 @pytest.mark.parametrize("order", ["fair", "arrival"])
 def test_ten_thousand_triggers_of_a_full_kind_do_not_delay_ten_of_a_free_one(order):
-    table = TriggerTable(order=order, size_max=10_010)
+    table = TriggerTable(rng=Random(0), order=order, size_max=10_010)
     for id in range(1, 10_011):
         assert add(table, id, "slow" if id <= 10_000 else "free")
     book = Asked(full_for("slow"))
@@ -99,7 +100,7 @@ def test_ten_thousand_triggers_of_a_full_kind_do_not_delay_ten_of_a_free_one(ord
 @pytest.mark.req("TASK-36")
 @pytest.mark.parametrize("order", ["fair", "arrival"])
 def test_the_search_goes_from_priority_0_to_priority_9(order):
-    table = TriggerTable(order=order)
+    table = TriggerTable(rng=Random(0), order=order)
     for id, priority in enumerate([9, 3, 0, 5, 7, 1, 8, 2, 6, 4], start=1):
         add(table, id, "mail" if id % 2 else "push", priority=priority)
 
@@ -118,7 +119,7 @@ def test_after_one_hit_the_search_starts_again_from_the_top():
 
 @pytest.mark.req("TASK-39")
 def test_inside_a_column_the_order_is_the_level_and_for_one_key_that_of_arrival():
-    table = TriggerTable()
+    table = TriggerTable(rng=Random(0))
     for id, level in enumerate([(1, 1), (3, 2), (5, 3), (1, 4), (3, 5)], start=1):
         add(table, id, level=Level(*level), fairness_key="b" if id > 3 else "a")
 
@@ -152,7 +153,7 @@ def test_when_the_slots_of_a_kind_are_full_the_next_column_is_tried():
 
 @pytest.mark.req("TASK-44")
 def test_a_kind_found_full_is_not_asked_again_at_lower_priorities():
-    table, book = TriggerTable(), Asked(full_for("mail"))
+    table, book = TriggerTable(rng=Random(0)), Asked(full_for("mail"))
     for id, (kind, priority) in enumerate([("mail", 1), ("mail", 4), ("mail", 7), ("push", 9)], 1):
         add(table, id, kind, priority=priority)
 
@@ -223,7 +224,7 @@ def test_a_low_priority_trigger_of_a_free_kind_runs_although_another_is_full_at_
 @pytest.mark.req("TASK-50")
 @given(st.lists(st.integers(0, 3), max_size=40))
 def test_arrival_numbers_keep_the_order_of_each_producer(producers):
-    table, ids = TriggerTable(order="arrival"), count(1)
+    table, ids = TriggerTable(rng=Random(0), order="arrival"), count(1)
     sent = {producer: [] for producer in range(4)}
     for producer in producers:
         sent[producer].append(next(ids))
@@ -261,7 +262,9 @@ def test_the_cost_of_a_search_grows_with_the_logarithm_of_kinds_and_triggers(ord
     worst = {}
     for size in (64, 512, 2048):
         table = TriggerTable(
-            order=order, counting=lambda start: (CountedInt(number) for number in count(start))
+            rng=Random(0),
+            order=order,
+            counting=lambda start: (CountedInt(number) for number in count(start)),
         )
         for id in range(size):  # one kind with all levels shuffled, and as many kinds again
             add(table, id, "mail", level=CountedLevel(id * 7919 % size, id))
@@ -280,7 +283,10 @@ def compared_by_a_take(table):
 
 @pytest.mark.req("TASK-37")
 def test_full_kinds_are_asked_once_and_not_in_every_search():
-    table, book = TriggerTable(), Asked(lambda trigger: None if trigger.kind == "free" else Full())
+    table, book = (
+        TriggerTable(rng=Random(0)),
+        Asked(lambda trigger: None if trigger.kind == "free" else Full()),
+    )
     for id in range(1000):
         add(table, id, f"full{id}")
     for id in range(1000, 1100):
@@ -298,7 +304,7 @@ def test_full_kinds_are_asked_once_and_not_in_every_search():
 
 
 def test_kinds_with_room_take_turns_however_long_their_columns_are():
-    table = TriggerTable(size_max=20_000)
+    table = TriggerTable(rng=Random(0), size_max=20_000)
     for id in range(10_000):
         add(table, id, "x")
     for id in range(10_000, 10_100):
@@ -310,7 +316,7 @@ def test_kinds_with_room_take_turns_however_long_their_columns_are():
 
 
 def test_kinds_take_turns_also_when_one_shared_slot_is_freed_at_a_time():
-    table, slots, kinds = TriggerTable(), FixedSlots(1), []
+    table, slots, kinds = TriggerTable(rng=Random(0)), FixedSlots(1), []
     for id in range(20):
         add(table, id, "x" if id < 15 else "y")
 
@@ -341,7 +347,7 @@ def test_a_kind_without_room_loses_nothing_but_its_turn():
 
 @pytest.mark.req("ALL-2")
 def test_priority_then_kinds_in_turn_then_pass_then_first_come_first_served():
-    table = TriggerTable()
+    table = TriggerTable(rng=Random(0))
     lines = [("x", 5, (1, 1)), ("x", 5, (9, 2)), ("x", 5, (1, 3)), ("y", 5, (7, 4))]
     lines += [("full", 5, (5, 5)), ("full", 5, (2, 6)), ("full", 5, (5, 7)), ("y", 9, (1, 8))]
     lines += [("x", 5, (1, 9)), ("y", 0, (9, 10))]

@@ -32,7 +32,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from holdfast.store import ZERO, Entry, Level, Mark
+from holdfast.dispatch.passes import Passes
+from holdfast.store import ZERO, Counters, Entry, Level, Mark
 from holdfast.task import Trigger
 
 DROPPED_ACKS_MAX = 256
@@ -55,20 +56,32 @@ class Backlog:
         self,
         mark: Mark = NEW,
         *,
+        passes: Passes,
         highest: Level = ZERO,
         batch_max: int = 1000,
         reload_at: int = 100,
+        lane: str = "",
+        shift: int | None = None,
+        base: int = 0,
     ) -> None:
         """Start from what a takeover found: the mark, and the highest level stored.
 
         `highest` is only asked whether it lies above the ack level; reads find the true end.
+        `passes` gives turns to the keys of this column, over all partitions of the node.  A lane
+        has the `shift` of its column.  `base` is added to the owner's numbers in the store, so
+        that they are never those of an owner before; what that one wrote is shown below 0.
         """
         assert 0 <= reload_at < batch_max, "a read that is wanted has room for one trigger at least"
         self._batch_max = batch_max
         self._reload_at = reload_at
         self._ack_level = mark.ack_level
         self._read_level = mark.ack_level
-        self._top_pass = max(mark.top_pass, mark.ack_level.pass_)
+        self._passes = passes
+        self.lane = lane
+        self._base = base
+        # From the passes of this partition, as they are stored, to those of the node.
+        top_pass = max(mark.top_pass, mark.ack_level.pass_)
+        self.shift = passes.joined(top_pass) if shift is None else shift
         self._at_end = highest <= mark.ack_level
         self._open: dict[Level, Entry] = {}  # undone triggers in (A, R]
         self._order: deque[Level] = deque()  # levels in (A, R], undone and acked; its last is R
@@ -104,13 +117,22 @@ class Backlog:
 
     @property
     def top_pass(self) -> int:
-        """V: the highest pass dispatched, at least that of the ack level."""
-        return self._top_pass
+        """V as this partition counts: the highest pass dispatched, at least that of A."""
+        return max(self._passes.top - self.shift, self._ack_level.pass_)
 
     @property
     def loaded(self) -> int:
         """How many undone triggers are in memory."""
         return len(self._open)
+
+    @property
+    def span(self) -> int:
+        """How many triggers lie between A and R, the acked ones included."""
+        return len(self._order)
+
+    @property
+    def batch_max(self) -> int:
+        return self._batch_max
 
     @property
     def is_busy(self) -> bool:
@@ -128,6 +150,11 @@ class Backlog:
         return not self._at_end and self._asked is None and len(self._open) <= self._reload_at
 
     @property
+    def is_stuck(self) -> bool:
+        """Whether there is more to read, and no room for it."""
+        return not self._at_end and self._asked is None and len(self._open) > self._reload_at
+
+    @property
     def acked_since_trim(self) -> int:
         """Triggers acked since the last delete: the caller trims by their number or by time."""
         return self._acked
@@ -135,7 +162,19 @@ class Backlog:
     @property
     def mark(self) -> Mark:
         """What to persist.  An older one costs repeated offers, never a trigger."""
-        return Mark(self._ack_level, self._top_pass)
+        return Mark(self._ack_level, self.top_pass)
+
+    def counters(self, count: int) -> dict[str | None, int]:
+        """The last passes of the busiest keys, to persist, as this partition counts."""
+        return {key: last - self.shift for key, last in self._passes.busiest(count).items()}
+
+    def restore(self, counters: Counters) -> None:
+        """Take in the counters that the last owner persisted."""
+        self._passes.restore(counters, self.shift)
+
+    def shown(self, level: Level) -> Level:
+        """The level as the node counts, to be compared with those of other partitions."""
+        return Level(level.pass_ + self.shift, level.seq - self._base)
 
     def resize(self, batch_max: int, reload_at: int) -> Merge:
         """Hold at most so many in memory from now on; what no longer fits leaves it."""
@@ -146,6 +185,22 @@ class Backlog:
         merge = self._overflow([])
         self._read_level = self._order[-1]
         return merge
+
+    def unload(self) -> Merge:
+        """Hold nothing in memory until the next read."""
+        if self.is_busy or not self._open:
+            return Merge([], [])
+        dropped: list[Entry] = []
+        while self._order:
+            level = self._order.pop()
+            entry = self._open.pop(level, None)
+            if entry is None:
+                self._remember_ack(level)
+            else:
+                dropped.append(entry)
+        self._read_level = self._ack_level
+        self._at_end = False
+        return Merge([], dropped)
 
     def choose(
         self,
@@ -162,7 +217,8 @@ class Backlog:
         pass_for = pass_for or self._pass_for
         floor = max(1, self._ack_level.pass_)
         entries = [
-            Entry(Level(max(floor, pass_for(trigger)), next_seq()), trigger) for trigger in triggers
+            Entry(Level(max(floor, pass_for(trigger)), next_seq()), trigger, self.lane)
+            for trigger in triggers
         ]
         self._chosen = sorted(entries, key=_level)
         assert self._chosen[0].level > self._ack_level, "FAIR-15: new levels lie above A"
@@ -241,8 +297,7 @@ class Backlog:
 
     def dispatched(self, level: Level) -> None:
         """A trigger of this level was taken: V moves."""
-        if level.pass_ > self._top_pass:
-            self._top_pass = level.pass_
+        self._passes.dispatched(level.pass_ + self.shift)
 
     def ack(self, level: Level) -> None:
         """The grab of the trigger at this level was decided.  In any order; safe to repeat.
@@ -273,8 +328,8 @@ class Backlog:
         self._acked_before_trim = 0
 
     def _pass_for(self, trigger: Trigger) -> int:
-        """The same pass for everybody: first come, first served."""
-        return self._top_pass
+        """The next turn of the trigger's key."""
+        return self._passes.next(trigger.fairness_key, trigger.weight) - self.shift
 
     def _mergeable(self, entries: list[Entry]) -> list[Entry]:
         """Which of the written entries belong to the window: all at the end, else those below R."""
@@ -362,8 +417,10 @@ class Backlog:
             level = order.popleft()
         if level is not None:
             self._ack_level = level
-            self._top_pass = max(self._top_pass, level.pass_)
 
 
 def _level(entry: Entry) -> Level:
     return entry.level
+
+
+Merged = tuple[Backlog, Merge]

@@ -19,11 +19,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.clock import Clock
-from holdfast.dispatch.intake import Intake, Merged, Partition
+from holdfast.dispatch.backlog import Merged
+from holdfast.dispatch.intake import Intake, Partition
 from holdfast.store import (
     Arrivals,
     Backlogs,
     Column,
+    Counters,
     Cursor,
     Entry,
     LevelCursor,
@@ -112,6 +114,8 @@ class Books:
         if (self._rang or self._lacked_room) and not self._is_behind:
             self._rang = self._lacked_room = False
             more = await self._read_early()
+        now = self._clock.seconds()
+        spill_s = self._intake.stored.spill(now)
         await self._append()
         await self._read_levels()
         rest_s = self._limits.idle_wait_s
@@ -127,7 +131,9 @@ class Books:
         self._offered()
         if more or self._wants_turn() or (self._rang and not self._is_behind):
             return 0.0
-        return max(0.0, min(self._exact_at - self._clock.seconds(), self._limits.idle_wait_s))
+        if spill_s is not None:
+            rest_s = min(rest_s, spill_s)
+        return max(0.0, min(self._exact_at - self._clock.seconds(), rest_s))
 
     def _rest_after_exact(self, took_s: float) -> float:
         if self._is_behind:
@@ -139,7 +145,7 @@ class Books:
         return self._limits.exact_s if dirty else self._limits.idle_wait_s
 
     def _wants_turn(self) -> bool:
-        return any(
+        return self._intake.stored.wants_turn or any(
             p.unwritten or any(backlog.wants_read for backlog in p.columns.values())
             for p in self._intake.partitions.values()
         )
@@ -236,6 +242,8 @@ class Books:
             for column, backlog in p.columns.items()
             if backlog.wants_read
         ]
+        lanes = self._intake.stored.to_read()
+        wanted += lanes
         if not wanted:
             return
         cursors = [
@@ -246,6 +254,8 @@ class Books:
         except BaseException:
             for _, _, backlog in wanted:
                 backlog.read_failed()
+            for number, column, _ in lanes:
+                self._intake.stored.was_read(number, column)
             raise
         merges = [
             (number, backlog, backlog.read(entries))
@@ -253,6 +263,8 @@ class Books:
         ]
         owned = self._intake.partitions
         self._intake.merge([(b, merge) for number, b, merge in merges if number in owned])
+        for number, column, _ in lanes:
+            self._intake.stored.was_read(number, column)
         self._offered()
 
     # ── writes ────────────────────────────────────────────────────────────────────────────
@@ -321,6 +333,7 @@ class Books:
             self._trim_at = now + self._limits.trim_s
             self._intake.fit()
         records, trimmed = [], []
+        lanes = self._intake.stored.trims(now)
         for partition in self._intake.partitions.values():
             trims = {}
             for column, backlog in partition.columns.items():
@@ -328,25 +341,43 @@ class Books:
                 if is_due and (span := backlog.trim()):
                     trims[column] = span
                     trimmed.append((partition.number, backlog, span[1]))
-            if trims:
-                marks = {column: partition.columns[column].mark for column in trims}
+            counters = self._counters_of(partition) if by_time else {}
+            marks = {column: partition.columns[column].mark for column in trims}
+            trims |= {c: span for (number, c), span in lanes.items() if number == partition.number}
+            if trims or counters:
                 records.append(
                     Record(
                         partition=partition.number,
                         epoch=partition.epoch,
                         trims=trims,
                         marks=marks,
+                        counters=counters,
                     )
                 )
         if not records:
             return
-        refused = await self._store.record(self._intake.queue, records)
+        try:
+            refused = await self._store.record(self._intake.queue, records)
+        except BaseException:
+            self._intake.stored.trim_failed(lanes)
+            raise
         for number, backlog, level in trimmed:
             if number not in refused:
                 backlog.trimmed(level)
+        for place, (_, level) in lanes.items():
+            self._intake.stored.trimmed(place, level)
         for number in refused:
             if number in self._intake.partitions:
                 self._lose(self._intake.partitions[number])
+
+    def _counters_of(self, partition: Partition) -> dict[Column, Counters]:
+        """What is worth persisting: the counters that have changed."""
+        found: dict[Column, Counters] = {}
+        for column, backlog in partition.columns.items():
+            counters = backlog.counters(self._limits.counters_kept)
+            if counters != partition.counters.get(column, {}):
+                found[column] = partition.counters[column] = counters
+        return found
 
     def _lose(self, partition: Partition) -> None:
         """Another node has a higher epoch: write nothing more, not even a last mark."""
@@ -366,5 +397,5 @@ def _lines(triggers: Iterable[Trigger]) -> dict[int, list[Trigger]]:
 
 def _marks_of(partition: Partition, entries: Sequence[Entry]) -> dict[Column, Mark]:
     """The marks of the columns that are written anyway, so that A lags little after a crash."""
-    columns = {Column(e.trigger.priority, e.trigger.kind) for e in entries}
+    columns = {Column(e.trigger.priority, e.trigger.kind) for e in entries if not e.lane}
     return {column: partition.columns[column].mark for column in columns}

@@ -7,17 +7,19 @@ decides: a trigger that comes late, twice or for nothing costs one row of one st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.booking import Booking, Full
 from holdfast.clock import Clock
 from holdfast.dispatch.books import Books
+from holdfast.dispatch.gate import Gate
 from holdfast.dispatch.intake import ANYONE, Intake
 from holdfast.dispatch.limits import Limits
 from holdfast.dispatch.table import TriggerTable
 from holdfast.errors import SchemaError, Unavailable
 from holdfast.ids import NodeId
+from holdfast.limit import Mode
 from holdfast.store import Grab, Loaded, Running, Store
 from holdfast.task import Grabbed, TaskId, Trigger
 from holdfast.telemetry.events import Events, GrabLost, PartitionTaken, StoreFailed, TaskGrabbed
@@ -36,6 +38,7 @@ class Kinds(Protocol):
 Start = Callable[[Sequence[Grabbed]], None]
 
 BUSY = Full(key_only=True)
+KEYS_ASKED_MAX = 64  # keys held back that are asked again whenever any slot is freed
 
 
 class Dispatcher:
@@ -54,6 +57,7 @@ class Dispatcher:
         clock: Clock,
         events: Events,
         limits: Limits,
+        gate: Gate | None = None,
     ) -> None:
         self.queue = queue
         self.intake = Intake(queue, table, limits, handles=kinds.handles)
@@ -69,6 +73,7 @@ class Dispatcher:
         self._store = store
         self._table = table
         self._booking = booking
+        self._gate = gate
         self._kinds = kinds
         self._start = start
         self._clock = clock
@@ -125,13 +130,29 @@ class Dispatcher:
         """Tasks that hold a slot, by id."""
         return set(self._booked)
 
-    def slot_freed(self) -> None:
-        """A slot that others may share was given back: whoever was refused may ask again."""
+    @property
+    def running(self) -> list[Trigger]:
+        """The triggers that hold a slot."""
+        return list(self._booked.values())
+
+    def slot_freed(self, keys: Iterable[str | None] | None = None) -> None:
+        """A slot that others may share was given back: whoever was refused may ask again.
+
+        With `keys`, those whose tasks gave it back.  A few others are asked too, because a policy
+        may count by something else; where many are held back, they wait for the second look.
+        """
         self._table.freed()
-        for key in self._table.keys_set_aside:
+        held = self._table.keys_held
+        if keys is not None and len(held) > KEYS_ASKED_MAX:
+            held = list(keys)
+        for key in held:
             if not self._is_held(key):
-                self._table.release(key)
+                self._release(key)
         self.wake()
+
+    def _release(self, key: str | None) -> None:
+        if self.intake.stored.released(self._table.release(key)):
+            self.books.nudge()
 
     @property
     def in_flight(self) -> int:
@@ -141,6 +162,17 @@ class Dispatcher:
     @property
     def is_idle(self) -> bool:
         return not (self._booked or self._table or self._grabs or self._later or self._spoilt)
+
+    def switch(self, mode: Mode) -> None:
+        """How fairness keys are charged from now on."""
+        self._table.switch(mode)
+
+    def ran(self, times_s: Mapping[TaskId, float]) -> None:
+        """How long handlers ran: under `cost` fairness their keys are charged for it."""
+        if self._table.charges_by_cost:
+            for id, ran_s in times_s.items():
+                if (trigger := self._booked.get(id)) is not None:
+                    self._table.charge(trigger, ran_s)
 
     def second_look(self) -> list[Trigger]:
         """Try again what waited for others; answers triggers that only another node can run."""
@@ -179,14 +211,12 @@ class Dispatcher:
                 if item is None:
                     break
                 trigger = item.trigger
-                if item.level.pass_ > 1:
-                    self.intake.dispatched(trigger, item.level)
                 if trigger.id in self._misjudged:
                     self._run(self._park(trigger, self._misjudged.pop(trigger.id)))
                 elif trigger.id in self._booked:
                     # Resumed or cancelled while it runs here: its attempt is ending, and two
                     # attempts of one task never overlap on a node.
-                    self._booking.free(trigger)
+                    self._give_back(trigger)
                     self._later[trigger.id] = trigger
                 else:
                     self._booked[trigger.id] = trigger
@@ -211,18 +241,30 @@ class Dispatcher:
         key = trigger.ordering_key
         if key is not None and self._is_held(key):
             return BUSY
+        gate = self._gate
+        if gate is not None and (full := gate.book(trigger)) is not None:
+            return self._refused(trigger, full)
         try:
             full = self._booking.book(trigger, now=self._clock.now())
         except Exception as error:
             # It leaves the table to be parked: it must not stop those who stand behind it.
             self._misjudged[trigger.id] = f"the booking policy failed: {error!r}"
+            if gate is not None:
+                gate.free(trigger, is_lost=True)
             return None
         if full is None:
             if key is not None:
                 self._busy[key] = trigger.id
-        elif full.until is not None:
+            return None
+        if gate is not None:
+            gate.free(trigger, is_lost=True)
+        return self._refused(trigger, full)
+
+    def _refused(self, trigger: Trigger, full: Full) -> Full:
+        if full.until is not None:
             wait_s = (full.until - self._clock.now()).total_seconds()
-            self._loop.call_later(max(0.0, wait_s), self.slot_freed)
+            keys = (trigger.fairness_key, trigger.ordering_key) if full.key_only else None
+            self._loop.call_later(max(0.0, wait_s), self.slot_freed, keys)
         return full
 
     def _is_held(self, key: str | None) -> bool:
@@ -249,6 +291,8 @@ class Dispatcher:
         batch = [trigger for trigger in batch if trigger.id not in self._spoilt]
         won = {task.id for task in grab.tasks}
         undecided, blocked = set(grab.undecided), set(grab.blocked)
+        if self._gate is not None and len(undecided) == len(batch):
+            self._gate.doubt(batch)
         intake = self.intake
         for trigger in batch:
             id = trigger.id
@@ -279,6 +323,7 @@ class Dispatcher:
         until the trigger at fault stands alone and is added to `spoilt`.
         """
         epochs = self.epochs if any(t.ordering_key is not None for t in batch) else {}
+        shares = self._gate.shares(batch) if self._gate is not None else ()
         back_off_s = self._limits.retry_s
         while True:
             try:
@@ -288,6 +333,7 @@ class Dispatcher:
                     deadlines_s=self._kinds.deadlines_s,
                     epochs=epochs,
                     skip_errors_of=self._kinds.skipping_errors,
+                    shares=shares,
                     repeat=repeat,
                 )
             except Exception as error:
@@ -322,13 +368,18 @@ class Dispatcher:
 
     def _lost(self, trigger: Trigger) -> None:
         """Somebody else has it, or it is gone: no error, no attempt, and the slot is free."""
+        if self._gate is not None:
+            self._gate.free(trigger, is_lost=True)
         self.finished([trigger.id])
         if self._events.wanted:
             self._events.emit(GrabLost(trigger.id, trigger.version))
 
     def _put_back(self, trigger: Trigger, *, is_blocked: bool) -> None:
         """Not now: free the slot and stand behind the others until something changes."""
+        if self._gate is not None:
+            self._gate.free(trigger, is_lost=True)
         self._free(trigger.id)
+        self._table.charge(trigger, None)
         if is_blocked and trigger.ordering_key is not None:
             self._blocked.add(trigger.ordering_key)
         if trigger.partition not in self.intake.partitions and trigger.partition != ANYONE:
@@ -341,12 +392,14 @@ class Dispatcher:
 
     def finished(self, ids: Sequence[TaskId]) -> None:
         """These attempts are settled, superseded or never were: free their slots."""
+        keys: set[str | None] = set()
         for id in ids:
             trigger = self._free(id)
+            keys.add(trigger.fairness_key)
             self.intake.finished(id, trigger.version + 1)
             if self._later and (later := self._later.pop(id, None)):
                 self._offer_later(later)
-        self.slot_freed()
+        self.slot_freed(keys)
 
     def _offer_later(self, trigger: Trigger) -> None:
         if trigger.partition in self.intake.partitions or trigger.partition == ANYONE:
@@ -354,9 +407,16 @@ class Dispatcher:
         else:
             self.intake.finished(trigger.id, trigger.version)  # its new owner will see it
 
+    def _give_back(self, trigger: Trigger) -> None:
+        self._booking.free(trigger)
+        if self._gate is not None:
+            self._gate.free(trigger, is_lost=True)
+
     def _free(self, id: TaskId) -> Trigger:
         trigger = self._booked.pop(id)
         self._booking.free(trigger)
+        if self._gate is not None:
+            self._gate.free(trigger)
         key = trigger.ordering_key
         if key is not None and self._busy.get(key) == id:
             del self._busy[key]
@@ -365,4 +425,4 @@ class Dispatcher:
 
     def _unblock(self, key: str) -> None:
         self._blocked.discard(key)
-        self._table.release(key)
+        self._release(key)

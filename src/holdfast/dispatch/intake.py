@@ -23,13 +23,16 @@ from itertools import chain, count
 from operator import attrgetter
 from typing import NamedTuple
 
-from holdfast.dispatch.backlog import NEW, Backlog, Merge
+from holdfast.dispatch.backlog import NEW, Backlog, Merged
 from holdfast.dispatch.limits import Limits
+from holdfast.dispatch.stored import StoredLanes, column_of
 from holdfast.dispatch.table import TriggerTable
-from holdfast.store import ZERO, Column, Entry, Level, Loaded, Mark, Position
+from holdfast.store import ZERO, Column, Counters, Entry, Level, Loaded, Mark, Position, Tail
 from holdfast.task import TaskId, Trigger
 
 SKIPS_MIN = 16  # triggers of one column that may skip its backlog, however many columns there are
+
+NUMBER_BITS = 40  # of a seq, for the triggers of one ownership; the bits above are the epoch
 
 ANYONE = -1
 """The partition of a trigger that its owner has no handler for: any node may try it."""
@@ -37,8 +40,9 @@ ANYONE = -1
 _arrival = attrgetter("arrived", "id")
 
 
-def _offered_level(offered: tuple[Entry, Backlog]) -> Level:
-    return offered[0].level
+def _shown_level(offered: tuple[Entry, Backlog]) -> Level:
+    entry, backlog = offered
+    return backlog.shown(entry.level)
 
 
 class Partition:
@@ -47,6 +51,7 @@ class Partition:
     def __init__(self, number: int, epoch: int, position: Position) -> None:
         self.number = number
         self.epoch = epoch
+        self.base = epoch << NUMBER_BITS  # of our numbers in it: above those of every owner before
         self.position = position  # P: every SUBMITTED row at or below it stands in the backlog
         self.early = position  # E: the early reads' cursor, in memory only
         self.columns: dict[Column, Backlog] = {}
@@ -54,6 +59,8 @@ class Partition:
         self.unwritten: dict[TaskId, Trigger] = {}
         self.awaiting: set[Column] = set()  # columns with unwritten triggers: no skip meanwhile
         self.anew: set[TaskId] = set()  # their old places are acked when they are written again
+        self.spilling: dict[TaskId, str] = {}  # the lane to which a trigger is being written
+        self.counters: dict[Column, Counters] = {}  # as they were written last
         self.is_dirty = True  # something arrived since P was moved
 
     def moved_to(self, position: Position) -> None:
@@ -61,7 +68,12 @@ class Partition:
         self.early = max(self.early, position)
 
 
-Merged = tuple[Backlog, Merge]
+def _by_turn(turns: Mapping[TaskId, Level], shift: int) -> Callable[[Trigger], int]:
+    return lambda trigger: turns[trigger.id].pass_ - shift
+
+
+def _columns_of(entries: Iterable[Entry]) -> set[Column]:
+    return {column_of(entry) for entry in entries}
 
 
 class Place(NamedTuple):
@@ -75,7 +87,12 @@ class Intake:
     """Everything this node knows of one queue's triggers."""
 
     def __init__(
-        self, queue: str, table: TriggerTable, limits: Limits, *, handles: Callable[[str], bool]
+        self,
+        queue: str,
+        table: TriggerTable,
+        limits: Limits,
+        *,
+        handles: Callable[[str], bool],
     ) -> None:
         self.queue = queue
         self.table = table
@@ -91,6 +108,7 @@ class Intake:
         self._seq = count(1)
         self._is_reading = False
         self._decided: dict[TaskId, int] = {}  # by grabs during the last read of arrivals
+        self.stored = StoredLanes(self)  # lanes that go on in the store
 
     # ── partitions come and go ────────────────────────────────────────────────────────────
 
@@ -98,10 +116,20 @@ class Intake:
         """Begin to own a partition, with what its last owner left."""
         partition = Partition(loaded.partition, epoch, loaded.position)
         for column in loaded.marks.keys() | loaded.columns.keys():
-            mark, highest = loaded.marks.get(column, NEW), loaded.columns.get(column, ZERO)
-            partition.columns[column] = self._new_backlog(mark, highest)
-            self._seq_after(max(mark.ack_level.seq, highest.seq))
+            if column.lane:
+                continue
+            mark = loaded.marks.get(column, NEW)
+            tail = loaded.columns.get(column, Tail(ZERO))
+            backlog = partition.columns[column] = self._new_backlog(
+                partition, column, mark, tail.level
+            )
+            backlog.restore(loaded.counters.get(column, {}))
+            # The last entry of all is exact, however old the counters are.
+            backlog.restore({tail.fairness_key: tail.level.pass_})
         self.partitions[partition.number] = partition
+        for column, tail in loaded.columns.items():
+            if column.lane:
+                self.stored.found(partition, column, tail)
         self.fit()
         return partition
 
@@ -116,6 +144,7 @@ class Intake:
             del self.unhandled[trigger.id]
             self._forget(trigger.id)
         self._unoffered = [(b, e) for b, e in self._unoffered if e.trigger.partition != number]
+        self.stored.lost(partition)
 
     # ── triggers come in ──────────────────────────────────────────────────────────────────
 
@@ -156,10 +185,17 @@ class Intake:
                 self._set_unhandled(trigger)
                 continue
             column = Column(trigger.priority, trigger.kind)
-            backlog = self._backlog(partition, column)
-            may_skip = backlog.is_empty and column not in partition.awaiting
+            backlog = self.backlog(partition, column)
+            may_skip = (
+                backlog.is_empty
+                and column not in partition.awaiting
+                and not (self.stored and table.has_lane(trigger))
+            )
             if may_skip and table.size_of(trigger.priority, trigger.kind) < self._skips_max:
-                if table.add(trigger, Level(max(1, backlog.top_pass), next(self._seq))):
+                if table.has_room:
+                    passes = table.passes(trigger.priority, trigger.kind)
+                    pass_ = passes.next(trigger.fairness_key, trigger.weight)
+                    table.add(trigger, Level(pass_, next(self._seq)))
                     known[id] = trigger.version
                 else:
                     left.append(trigger)
@@ -192,39 +228,69 @@ class Intake:
     def choose(self, lines: Sequence[tuple[Partition, Collection[Trigger]]]) -> list[list[Entry]]:
         """Give each trigger its level, line by line; `appended` or `append_failed` must follow.
 
-        The numbers follow the arrival over all lines: what came together is dispatched together,
-        and stands on the same pages of the store.
+        Turns and numbers follow the arrival over all lines: what came together is dispatched
+        together, and stands on the same pages of the store.
         """
         arrived = sorted(chain.from_iterable(line for _, line in lines), key=_arrival)
-        seqs = {trigger.id: next(self._seq) for trigger in arrived}
-        return [self._chosen(partition, line, seqs) for partition, line in lines]
+        turns = {trigger.id: Level(self._turn(trigger), next(self._seq)) for trigger in arrived}
+        return [self._chosen(partition, line, turns) for partition, line in lines]
+
+    def _turn(self, trigger: Trigger) -> int:
+        """Its key's next pass; a trigger that skipped the backlog has one already and keeps it."""
+        passes = self.table.passes(trigger.priority, trigger.kind)
+        if self.known.get(trigger.id) != trigger.version:
+            return passes.next(trigger.fairness_key, trigger.weight)
+        level = self.table.level_of(trigger)
+        return passes.top if level is None else level.pass_
 
     def _chosen(
-        self, partition: Partition, line: Collection[Trigger], seqs: Mapping[TaskId, int]
+        self, partition: Partition, line: Collection[Trigger], turns: Mapping[TaskId, Level]
     ) -> list[Entry]:
         columns: dict[Column, list[Trigger]] = {}
+        spilling = partition.spilling
         for trigger in line:
-            columns.setdefault(Column(trigger.priority, trigger.kind), []).append(trigger)
+            lane = spilling.get(trigger.id, "") if spilling else ""
+            columns.setdefault(Column(trigger.priority, trigger.kind, lane), []).append(trigger)
         entries: list[Entry] = []
         for column, triggers in columns.items():
-            numbers = iter([seqs[trigger.id] for trigger in triggers])
-            entries += self._backlog(partition, column).choose(triggers, numbers.__next__)
+            backlog = self._line(partition, column)
+            numbers = iter([partition.base + turns[trigger.id].seq for trigger in triggers])
+            entries += backlog.choose(triggers, numbers.__next__, _by_turn(turns, backlog.shift))
         return entries
 
     def appended(
         self, partition: Partition, entries: Sequence[Entry], *, early: bool
     ) -> list[Merged]:
         """The entries are durable: what changes in memory, to be merged."""
-        for entry in entries:
-            if entry.trigger.id in partition.anew:
-                self._leave(entry.trigger.id, entry.trigger.version)
+        for _, trigger, lane in entries:
+            if lane:
+                self._spilled(partition, trigger)
+            elif trigger.id in partition.anew:
+                self._leave(trigger.id, trigger.version)
         partition.anew.difference_update(entry.trigger.id for entry in entries)
         if early:
-            for entry in entries:
-                partition.remembered[entry.trigger.id] = entry.trigger.version
-        columns = {Column(e.trigger.priority, e.trigger.kind) for e in entries}
-        backlogs = [partition.columns[column] for column in columns]
-        return [(backlog, backlog.appended()) for backlog in backlogs]
+            for _, trigger, lane in entries:
+                if not lane:
+                    partition.remembered[trigger.id] = trigger.version
+        return [
+            self.stored.appended(partition, column)
+            if column.lane
+            else (partition.columns[column], partition.columns[column].appended())
+            for column in _columns_of(entries)
+        ]
+
+    def _spilled(self, partition: Partition, trigger: Trigger) -> None:
+        """A trigger stands in its lane: it leaves the main line.  It may be offered anew."""
+        # What skipped the backlog stands above P, like what was appended early.
+        remembered = partition.remembered.get(trigger.id)
+        if trigger.id not in self.places:
+            remembered = trigger.version
+        partition.spilling.pop(trigger.id, None)
+        self._leave(trigger.id, trigger.version)
+        if remembered is not None:
+            partition.remembered[trigger.id] = remembered
+        if self.table.remove(trigger.id) is not None:
+            self.known.pop(trigger.id, None)
 
     def append_failed(self, partition: Partition, entries: Sequence[Entry]) -> None:
         """Nobody knows whether the entries were written: read everything above P again.
@@ -232,8 +298,12 @@ class Intake:
         What was to be written anew may stand below P: the partition has to be given up, and
         whoever takes it finds the old entry.
         """
-        for column in {Column(e.trigger.priority, e.trigger.kind) for e in entries}:
-            partition.columns[column].append_failed()
+        for column in _columns_of(entries):
+            self._line(partition, column).append_failed()
+            if column.lane:
+                self.stored.was_read(partition.number, column)
+        for entry in entries:
+            partition.spilling.pop(entry.trigger.id, None)
         partition.early = partition.position
         partition.is_dirty = True
 
@@ -260,7 +330,7 @@ class Intake:
                 self._drop(backlog, entry)
         offered = [(entry, backlog) for backlog, merge in merges for entry in merge.offered]
         if len(merges) > 1:
-            offered.sort(key=_offered_level)
+            offered.sort(key=_shown_level)
         for entry, backlog in offered:
             self._offer(backlog, entry)
 
@@ -271,12 +341,6 @@ class Intake:
             self._offer(backlog, entry)
 
     # ── triggers leave ────────────────────────────────────────────────────────────────────
-
-    def dispatched(self, trigger: Trigger, level: Level) -> None:
-        """A trigger was taken from the table: its column's V moves."""
-        backlog = self._column_of(trigger)
-        if backlog is not None:
-            backlog.dispatched(level)
 
     def decided(self, id: TaskId, version: int) -> None:
         """The grab at this version was decided in the store: its places in backlogs are done."""
@@ -302,6 +366,8 @@ class Intake:
                 partition = self.partitions.get(place.entry.trigger.partition)
                 if partition is not None:
                     partition.remembered.pop(id, None)
+                    if place.entry.lane:
+                        self.stored.acked(partition, column_of(place.entry))
             else:
                 newer.append(place)
         if newer:
@@ -321,9 +387,7 @@ class Intake:
 
     def offer_behind(self, trigger: Trigger) -> None:
         """Put a trigger that could not be grabbed now back into the table, behind the others."""
-        backlog = self._column_of(trigger)
-        pass_ = max(1, backlog.top_pass) if backlog else 1
-        if self.table.add(trigger, Level(pass_, next(self._seq))):
+        if self.table.add(trigger, self._now_level(trigger)):
             self.known[trigger.id] = trigger.version
 
     def _offer(self, backlog: Backlog, entry: Entry) -> None:
@@ -334,11 +398,14 @@ class Intake:
             return
         self.places.setdefault(id, []).append(Place(backlog, entry))
         if have == version:
-            return  # it is in the table or on its way already: one decision serves both places
+            # It is in the table or on its way already: one decision serves both places.
+            if entry.lane and self.table.remove(id) is not None:
+                self.table.add(entry.trigger, backlog.shown(entry.level), entry.lane)
+            return
         self.known[id] = version
         if not self._handles(entry.trigger.kind):
             self.unhandled[id] = entry.trigger
-        elif not self.table.add(entry.trigger, entry.level):
+        elif not self.table.add(entry.trigger, backlog.shown(entry.level), entry.lane):
             del self.known[id]
             self.places[id].pop()
             self._unoffered.append((backlog, entry))
@@ -359,7 +426,7 @@ class Intake:
 
     def _try_for_another(self, trigger: Trigger) -> None:
         may_run = self._handles(trigger.kind) and trigger.ordering_key is None
-        if may_run and self.table.add(trigger, Level(1, next(self._seq))):
+        if may_run and self.table.add(trigger, self._now_level(trigger)):
             self.known[trigger.id] = trigger.version
 
     def _set_unhandled(self, trigger: Trigger) -> None:
@@ -371,16 +438,21 @@ class Intake:
         self.known.pop(id, None)
         self.places.pop(id, None)
 
-    def _column_of(self, trigger: Trigger) -> Backlog | None:
-        partition = self.partitions.get(trigger.partition)
-        if partition is None:
-            return None
-        return partition.columns.get(Column(trigger.priority, trigger.kind))
+    def _now_level(self, trigger: Trigger) -> Level:
+        """A level among those that are dispatched now, behind the others of its pass."""
+        passes = self.table.passes(trigger.priority, trigger.kind)
+        return Level(passes.top, next(self._seq))
 
-    def _backlog(self, partition: Partition, column: Column) -> Backlog:
+    def _line(self, partition: Partition, column: Column) -> Backlog:
+        """The backlog of this column, or of this lane."""
+        return (
+            self.stored.lane(partition, column) if column.lane else self.backlog(partition, column)
+        )
+
+    def backlog(self, partition: Partition, column: Column) -> Backlog:
         backlog = partition.columns.get(column)
         if backlog is None:
-            backlog = partition.columns[column] = self._new_backlog(NEW, ZERO)
+            backlog = partition.columns[column] = self._new_backlog(partition, column, NEW, ZERO)
             if column not in self._columns:
                 self.fit()
         return backlog
@@ -391,7 +463,7 @@ class Intake:
             column
             for partition in self.partitions.values()
             for column, backlog in partition.columns.items()
-            if not backlog.is_empty or self.table.size_of(*column)
+            if not backlog.is_empty or self.table.size_of(column.priority, column.kind)
         }
         self._skips_max = max(SKIPS_MIN, self.limits.look_ahead // (4 * self._shares))
         window = self._window()
@@ -407,9 +479,18 @@ class Intake:
     def _shares(self) -> int:
         return len(self._columns) + 1  # one for the next newcomer
 
-    def _new_backlog(self, mark: Mark, highest: Level) -> Backlog:
+    def _new_backlog(
+        self, partition: Partition, column: Column, mark: Mark, highest: Level
+    ) -> Backlog:
         batch_max, reload_at = self._window()
-        return Backlog(mark, highest=highest, batch_max=batch_max, reload_at=reload_at)
+        return Backlog(
+            mark,
+            passes=self.table.passes(column.priority, column.kind),
+            highest=highest,
+            batch_max=batch_max,
+            reload_at=reload_at,
+            base=partition.base,
+        )
 
     def _window(self) -> tuple[int, int]:
         """How many triggers of one column of one partition may be loaded, and when to read on."""
@@ -424,7 +505,3 @@ class Intake:
             len(partition.unwritten) < limits.append_max
             and len(partition.remembered) + len(partition.unwritten) < limits.remembered_max
         )
-
-    def _seq_after(self, seq: int) -> None:
-        here = next(self._seq)
-        self._seq = count(max(here, seq + 1))

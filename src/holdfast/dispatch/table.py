@@ -9,22 +9,27 @@ columns stand in a heap, by whose turn it is ("fair") or by whose head arrived f
 A kind that has no room leaves the heaps until a slot is freed, so a search asks it once and later
 searches not at all; it keeps its number meanwhile, so it loses nothing but its turn.
 
-A key that is refused alone is set aside: its triggers leave the line for a side line as they come
-to the head, and that whole side line competes again when the key is released.  So each trigger is
-moved once, however often its key is refused.
+A key that is refused alone is held back: its triggers leave the line for a lane as they come to
+the head, and the lane competes again when the key is released.  So each trigger is moved once,
+however often its key is refused.
 
 Nothing here is durable: if the process dies, the next owner reads the triggers from the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from heapq import heappop, heappush, heapreplace
 from itertools import count
+from random import Random
 from typing import Literal
 
 from holdfast.booking import Full
-from holdfast.dispatch.columns import UNLISTED, Item, Key, Kind, TableColumn, key_of
+from holdfast.dispatch.columns import Kind, TableColumn
+from holdfast.dispatch.lanes import UNLISTED, Item, Lanes, lane_of
+from holdfast.dispatch.passes import NO_WEIGHTS, Key, Passes
+from holdfast.limit import Mode
 from holdfast.store import Level
 from holdfast.task import TaskId, Trigger
 
@@ -53,9 +58,14 @@ class TriggerTable:
         *,
         order: Order = "fair",
         size_max: int = 10_000,
+        rng: Random,
+        weights: Mapping[Key, float] = NO_WEIGHTS,
         counting: Callable[[int], Iterator[int]] = count,
     ) -> None:
-        """`counting` gives the numbers of arrivals and turns: from a start, always increasing."""
+        """`counting` gives the numbers of arrivals and turns: from a start, always increasing.
+
+        `weights` beats the weights of tasks; it may change at any time.
+        """
         self._by_arrival = order == "arrival"
         self._size_max = size_max
         self._next_arrival = counting(1).__next__
@@ -64,18 +74,49 @@ class TriggerTable:
         self._kinds: dict[str, Kind] = {}
         self._rows: dict[int, Row] = {}  # by priority, first to last
         self._full: list[Kind] = []
-        # What releases a key -> the keys set aside for it, by kind.
-        self._set_aside: dict[Key, dict[tuple[str, Key], None]] = {}
+        # What releases a key -> the lanes held back for it, by kind.
+        self._held: dict[Key, dict[tuple[str, str], None]] = {}
+        self._passes: dict[tuple[int, str], Passes] = {}
+        self._mode: Mode = "count"
+        self._new_passes = partial(Passes, rng=rng, weights=weights)
 
     def __len__(self) -> int:
         return len(self._items)
 
     @property
-    def keys_set_aside(self) -> list[Key]:
-        """What `release` would answer to, the longest set aside first."""
-        return list(self._set_aside)
+    def has_room(self) -> bool:
+        return len(self._items) < self._size_max
 
-    def add(self, trigger: Trigger, level: Level) -> bool:
+    @property
+    def keys_held(self) -> list[Key]:
+        """What `release` would answer to, the longest held first."""
+        return list(self._held)
+
+    def passes(self, priority: int, kind: str) -> Passes:
+        """Whose turn it is in this column."""
+        passes = self._passes.get((priority, kind))
+        if passes is None:
+            passes = self._passes[priority, kind] = self._new_passes()
+            passes.switch(self._mode)
+        return passes
+
+    def switch(self, mode: Mode) -> None:
+        """Charge keys in another way from now on."""
+        self._mode = mode
+        for passes in self._passes.values():
+            passes.switch(mode)
+
+    @property
+    def charges_by_cost(self) -> bool:
+        return self._mode == "cost"
+
+    def charge(self, trigger: Trigger, ran_s: float | None) -> None:
+        """How long the handler of a trigger that was taken here ran; None: it never did."""
+        if self._mode == "cost":
+            self._column(trigger.priority, trigger.kind).lanes.charge(trigger, ran_s)
+            self.relist(trigger.priority, trigger.kind)
+
+    def add(self, trigger: Trigger, level: Level, lane: str = "") -> bool:
         """Take the trigger in, or answer False when the table is full: the reader stops here.
 
         A task stands in the table once: a newer version replaces an older one, which could not be
@@ -89,18 +130,23 @@ class TriggerTable:
             self.remove(trigger.id)
         elif len(items) >= self._size_max:
             return False
-        column = self._column(trigger)
+        column = self._column(trigger.priority, trigger.kind)
         if not column.size:
             column.turn = self._next_turn()  # an empty column gathers no credit
         item = Item(trigger, level, self._next_arrival())
         items[trigger.id] = item
-        may_lead = column.add(item)
+        may_lead = column.add(item, lane)
         if column.number == UNLISTED or (may_lead and self._by_arrival):
             self._list(column)
         return True
 
+    def level_of(self, trigger: Trigger) -> Level | None:
+        """Where this version of the task stands, or None."""
+        item = self._items.get(trigger.id)
+        return item.level if item is not None and item.trigger.version == trigger.version else None
+
     def size_of(self, priority: int, kind: str) -> int:
-        """How many triggers of this column are here, those set aside included."""
+        """How many triggers of this column are here, those held back included."""
         row = self._rows.get(priority)
         column = None if row is None else row.columns.get(kind)
         return 0 if column is None else column.size
@@ -141,17 +187,55 @@ class TriggerTable:
                 for column in kind.columns:
                     self._list(column)
 
-    def release(self, key: Key) -> None:
-        """What was refused for this ordering or fairness key takes its place in the line again."""
-        for name, held in list(self._set_aside.get(key, ())):
+    def release(self, key: Key) -> list[tuple[str, str]]:
+        """What was refused for this ordering or fairness key may go on: (kind, lane) of it."""
+        released = list(self._held.get(key, ()))
+        for name, lane in released:
             kind = self._kinds[name]
-            for other in kind.held.pop(held):
-                self._set_aside[other].pop((name, held))
-                if not self._set_aside[other]:
-                    del self._set_aside[other]
+            for other in kind.held.pop(lane):
+                self._held[other].pop((name, lane))
+                if not self._held[other]:
+                    del self._held[other]
             for column in kind.columns:
-                column.release(held)
+                column.lanes.release(lane)
                 self._list(column)
+        return released
+
+    def is_held(self, kind: str, lane: str) -> bool:
+        """Whether this lane may not go on now."""
+        found = self._kinds.get(kind)
+        return found is not None and lane in found.held
+
+    def has_lane(self, trigger: Trigger) -> bool:
+        """Whether the key of this trigger has a lane in its column."""
+        row = self._rows.get(trigger.priority)
+        column = None if row is None else row.columns.get(trigger.kind)
+        return column is not None and bool(column.lanes) and lane_of(trigger) in column.lanes
+
+    def with_lanes(self) -> list[tuple[int, str, TableColumn]]:
+        """The columns in which somebody had to wait."""
+        return [
+            (priority, kind, column)
+            for priority, row in self._rows.items()
+            for kind, column in row.columns.items()
+            if column.lanes
+        ]
+
+    def aside(self, priority: int, kind: str) -> Iterator[Item]:
+        """What stands in lanes of this column, and is alive."""
+        row = self._rows.get(priority)
+        column = None if row is None else row.columns.get(kind)
+        if column is not None and column.lanes:
+            ids = column.lanes.aside
+            yield from (item for item in column.lanes.waiting() if item.trigger.id in ids)
+
+    def lanes(self, priority: int, kind: str) -> Lanes:
+        """The lanes of this column."""
+        return self._column(priority, kind).lanes
+
+    def relist(self, priority: int, kind: str) -> None:
+        """The lanes of this column have changed: its head may be another one."""
+        self._list(self._column(priority, kind))
 
     def remove(self, id: TaskId) -> Item | None:
         """Take out a trigger that was dropped from its window; None when it is not here."""
@@ -173,36 +257,37 @@ class TriggerTable:
         return dropped
 
     def waiting(self) -> Iterator[Item]:
-        """What is still here, also what is set aside: by priority, then column, then level."""
+        """What is still here, also what is held back: by priority, then column, then level."""
         for row in self._rows.values():
             columns = [column for column in row.columns.values() if column.size]
             for column in sorted(columns, key=self._number_of):
                 yield from column.items()
 
-    def _column(self, trigger: Trigger) -> TableColumn:
-        row = self._rows.get(trigger.priority)
-        column = None if row is None else row.columns.get(trigger.kind)
-        return self._new_column(trigger) if column is None else column
+    def _column(self, priority: int, kind: str) -> TableColumn:
+        row = self._rows.get(priority)
+        column = None if row is None else row.columns.get(kind)
+        return self._new_column(priority, kind) if column is None else column
 
-    def _new_column(self, trigger: Trigger) -> TableColumn:
-        row = self._rows.get(trigger.priority)
+    def _new_column(self, priority: int, name: str) -> TableColumn:
+        row = self._rows.get(priority)
         if row is None:
             row = Row()
-            rows = {**self._rows, trigger.priority: row}
-            self._rows = {priority: rows[priority] for priority in sorted(rows)}
+            rows = {**self._rows, priority: row}
+            self._rows = {number: rows[number] for number in sorted(rows)}
         if len(row.columns) >= COLUMNS_KEPT_MAX:
             self._forget_empty(row)
-        kind = self._kinds.get(trigger.kind)
+        kind = self._kinds.get(name)
         if kind is None:
-            kind = self._kinds[trigger.kind] = Kind(trigger.kind)
-        column = row.columns[trigger.kind] = TableColumn(kind, row.heap, self._items)
+            kind = self._kinds[name] = Kind(name)
+        passes = self.passes(priority, name)
+        column = row.columns[name] = TableColumn(kind, row.heap, self._items, passes)
         kind.columns.append(column)
         return column
 
     def _forget_empty(self, row: Row) -> None:
         """Kinds that came once must not fill memory for ever."""
         for name, column in list(row.columns.items()):
-            if not column.size:
+            if not column.size and not column.lanes:
                 column.number = UNLISTED
                 column.kind.columns.remove(column)
                 del row.columns[name]
@@ -217,7 +302,7 @@ class TriggerTable:
         if head is None:
             column.number = UNLISTED
             return
-        number = head.arrival if self._by_arrival else column.turn
+        number = _arrived(head) if self._by_arrival else column.turn
         if number != column.number:
             column.number = number
             heappush(column.heap, (number, column))
@@ -229,7 +314,7 @@ class TriggerTable:
         number = UNLISTED
         if self._by_arrival:
             if (after := column.head()) is not None:
-                number = after.arrival
+                number = _arrived(after)
         elif column.size:
             number = column.turn = self._next_turn()
         column.number = number
@@ -239,14 +324,14 @@ class TriggerTable:
             heapreplace(column.heap, (number, column))
 
     def _hold(self, kind: Kind, trigger: Trigger) -> None:
-        """Set the trigger's key aside, in every column of the kind."""
-        key = key_of(trigger)
+        """Hold the trigger's lane back, in every column of the kind."""
+        lane = lane_of(trigger)
         causes = {trigger.ordering_key: None, trigger.fairness_key: None}
         if len(causes) > 1:
             causes.pop(None, None)
-        kind.held[key] = tuple(causes)
+        kind.held[lane] = tuple(causes)
         for cause in causes:
-            self._set_aside.setdefault(cause, {})[kind.name, key] = None
+            self._held.setdefault(cause, {})[kind.name, lane] = None
         for column in kind.columns:
             self._list(column)
 
@@ -254,4 +339,9 @@ class TriggerTable:
         if not self._by_arrival:
             return column.turn
         head = column.head()
-        return column.items()[0].arrival if head is None else head.arrival
+        return _arrived(column.items()[0] if head is None else head)
+
+
+def _arrived(item: Item) -> int:
+    """When the item arrived here: by the owner's counter.  Never the same for two."""
+    return item.level.seq << 32 | item.arrival & 0xFFFF_FFFF

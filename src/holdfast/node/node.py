@@ -15,6 +15,7 @@ from holdfast.bus import Bus
 from holdfast.clock import Clock
 from holdfast.coordinator import Coordinator, View
 from holdfast.dispatch.dispatcher import Dispatcher
+from holdfast.dispatch.gate import Gate
 from holdfast.dispatch.intake import ANYONE
 from holdfast.dispatch.slots import AllOf, FixedSlots, PerKind
 from holdfast.dispatch.table import TriggerTable
@@ -91,6 +92,7 @@ class Node:
         self._dispatchers: dict[str, Dispatcher] = {}
         self._workers: dict[str, Worker] = {}
         self._wakers: dict[str, Keeper] = {}
+        self._gates: dict[str, Gate] = {}
         self._strangers: dict[TaskId, int] = {}  # PROCESSING as ours, but not running here
         self._moved_on: dict[TaskId, int] = {}  # running here, but no longer ours
         self._unhandled_since: dict[TaskId, float] = {}
@@ -110,6 +112,8 @@ class Node:
         for queue in self.queues:
             self._build(queue, booking)
         try:
+            for gate in self._gates.values():
+                await gate.open()
             # Listen before looking: what is committed from now on rings, what was before is read.
             await self._bus.subscribe(self.queues, self._hear)
             await self._beat()
@@ -119,6 +123,7 @@ class Node:
             raise
         for queue in self.queues:
             self._run(self._dispatchers[queue].books.keep(), f"books of {queue}")
+            self._run(self._gates[queue].keep(), f"limits of {queue}")
             if settings.duties:
                 self._run(self._wakers[queue].keep(), f"waker of {queue}")
         self._run(self._keep_beating(), "beat")
@@ -145,6 +150,8 @@ class Node:
                 workers = self._workers.values()
                 await asyncio.gather(*(w.drained(self._settings.drain_s) for w in workers))
                 await self._stop_loops()
+                for gate in self._gates.values():
+                    await gate.close()
                 await self._coordinator.leave()
         except Exception as left_behind:
             self._failed("leave", left_behind)
@@ -216,13 +223,31 @@ class Node:
         )
         return AllOf(slots, settings.booking) if settings.booking else slots
 
+    def _make_gate(self, queue: str) -> Gate:
+        return Gate(
+            queue,
+            node=self.id,
+            store=self._store,
+            clock=self._clock,
+            events=self._events,
+            running=lambda: self._dispatchers[queue].running,
+            switched=lambda mode: self._dispatchers[queue].switch(mode),
+            opened=lambda keys: self._dispatchers[queue].slot_freed(keys),
+        )
+
     def _build(self, queue: str, booking: Booking) -> None:
         kinds = _Kinds(self._registry, queue)
         # Half of the slots at most, so that one half is grabbed while the other is settled.
         half = max(GRAB_BATCH_MIN, self._settings.slots_async // 2)
         limits = self._settings.limits
         limits = replace(limits, grab_batch=min(limits.grab_batch, half))
-        table = TriggerTable(order=self._settings.order, size_max=limits.look_ahead)
+        gate = self._gates[queue] = self._make_gate(queue)
+        table = TriggerTable(
+            order=self._settings.order,
+            size_max=limits.look_ahead,
+            rng=self._rng,
+            weights=gate.weights,
+        )
         worker = Worker(
             node=self.id,
             store=self._store,
@@ -230,6 +255,7 @@ class Node:
             threads=self._threads,
             processes=self._processes,
             finished=lambda ids: self._finished(queue, ids),
+            ran=lambda batch: self._dispatchers[queue].ran({e.task.id: e.ran_s for e in batch}),
             again=lambda batch: self._again(queue, batch),
             clock=self._clock,
             rng=self._rng,
@@ -246,6 +272,7 @@ class Node:
             clock=self._clock,
             events=self._events,
             limits=limits,
+            gate=gate,
         )
         waker = Waker(
             self._store,

@@ -34,13 +34,15 @@ from holdfast.task import (
     clamped_priority,
 )
 from holdfast.testing.model_partitions import ModelPartitions
+from holdfast.testing.model_rules import ModelRules
 
 WISHES = (Event.RESUMED, Event.RESCHEDULED, Event.CANCELLED, Event.GIVEN_UP)
 
 
-class ModelStore(ModelPartitions):
+class ModelStore(ModelRules, ModelPartitions):
     def __init__(self, *, clock: Clock) -> None:
-        super().__init__(clock=clock)
+        ModelPartitions.__init__(self, clock=clock)
+        ModelRules.__init__(self, clock=clock)
         self._tasks: dict[TaskId, Task] = {}
         self._weights: dict[TaskId, float] = {}
         self._arrived: Counter[TaskId] = Counter()
@@ -143,8 +145,11 @@ class ModelStore(ModelPartitions):
         deadlines_s: Mapping[str, float],
         epochs: Mapping[int, int],
         skip_errors_of: Collection[str] = (),
+        shares: Collection[int] = (),
         repeat: bool = False,
     ) -> Grab:
+        if not self._holds_shares(shares, node):
+            return Grab([], undecided=[trigger.id for trigger in triggers])
         answer = Grab([])
         for id, version in sorted({(trigger.id, trigger.version) for trigger in triggers}):
             task = self._tasks.get(id)
@@ -280,6 +285,7 @@ class ModelStore(ModelPartitions):
     ) -> list[Trigger]:
         self._call_number = None
         gone = {node for node in nodes if not self._is_alive(node)}
+        self._end_shares(gone)
         triggers = []
         for task in [one for one in self._in_state(State.PROCESSING) if one.node in gone][:limit]:
             self._losses[task.id] += 1
@@ -287,6 +293,7 @@ class ModelStore(ModelPartitions):
                 self._moved(task, Event.PARKED, error="delivered too often without an outcome")
             else:
                 triggers.append(self._trigger(self._moved(task, Event.LEASE_LOST)))
+        self._give_back_shares(gone)
         return triggers
 
     async def running_of(self, node: NodeId) -> list[Running]:

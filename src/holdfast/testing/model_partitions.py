@@ -12,6 +12,7 @@ from holdfast.store import (
     START,
     ZERO,
     Column,
+    Counters,
     Entry,
     Holding,
     Level,
@@ -22,6 +23,7 @@ from holdfast.store import (
     Position,
     Record,
     Running,
+    Tail,
 )
 from holdfast.task import Trigger
 
@@ -34,6 +36,7 @@ class Partition:
     position: Position = START
     marks: dict[Column, Mark] = field(default_factory=dict)
     lines: dict[Column, dict[Level, Trigger]] = field(default_factory=dict)
+    counters: dict[Column, Counters] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -84,13 +87,14 @@ class ModelPartitions:
             position=row.position,
             marks=dict(row.marks),
             columns={
-                column: end
+                column: Tail(end, row.lines[column][end].fairness_key)
                 for column, end in ends.items()
                 if end > row.marks.get(column, nothing).ack_level
             },
             running=[
                 one for of, one in self._running() if (of, one.partition) == (queue, partition)
             ],
+            counters={column: dict(counters) for column, counters in row.counters.items()},
         )
 
     async def record(self, queue: str, records: Sequence[Record]) -> set[int]:
@@ -107,7 +111,8 @@ class ModelPartitions:
     def _page(self, queue: str, cursor: LevelCursor) -> list[Entry]:
         line = self._rows(queue)[cursor.partition].lines.get(cursor.column, {})
         above = sorted(level for level in line if level > cursor.level)
-        return [Entry(level, line[level]) for level in above[: cursor.limit]]
+        lane = cursor.column.lane
+        return [Entry(level, line[level], lane) for level in above[: cursor.limit]]
 
     # Leases
 
@@ -130,6 +135,10 @@ class ModelPartitions:
             self._leases.pop(node, None)
         for row in [row for rows in self._queues.values() for row in rows if row.owner in nodes]:
             row.owner = None
+        self._give_back_shares(nodes)
+
+    def _give_back_shares(self, nodes: Collection[NodeId]) -> None:
+        raise NotImplementedError
 
     async def holdings(self, queue: str) -> list[Holding]:
         return [
@@ -148,11 +157,12 @@ class ModelPartitions:
 
 
 def _write(row: Partition, one: Record) -> None:
-    for level, trigger in one.entries:
-        column = Column(trigger.priority, trigger.kind)
+    for level, trigger, lane in one.entries:
+        column = Column(trigger.priority, trigger.kind, lane)
         row.lines.setdefault(column, {}).setdefault(level, trigger)
     row.position = one.position or row.position
     row.marks |= one.marks
+    row.counters |= one.counters
     for column, (low, high) in one.trims.items():
         line = row.lines.get(column, {})
         row.lines[column] = {at: line[at] for at in line if not low < at <= high}

@@ -40,7 +40,11 @@ class Superseded(Exception):
 
 
 class Worker:
-    """Starts grabbed tasks and settles them; `finished` frees the slots."""
+    """Starts grabbed tasks and settles them.
+
+    Of what is settled, `ran` hears how long it took, `finished` frees the slots, and `again` hears
+    what will run once more, in this order.
+    """
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class Worker:
         threads: ThreadPoolExecutor,
         processes: ProcessPool,
         finished: Callable[[Sequence[TaskId]], None],
+        ran: Callable[[Sequence[Ended]], None],
         again: Callable[[Sequence[Ended]], None],
         clock: Clock,
         rng: Random,
@@ -62,6 +67,7 @@ class Worker:
         self._threads = threads
         self._processes = processes
         self._finished = finished
+        self._ran = ran
         self._again = again
         self._clock = clock
         self._rng = rng
@@ -284,6 +290,7 @@ class Worker:
             self._finished([task.id])
 
     def _settled(self, batch: Sequence[Ended]) -> None:
+        self._ran(batch)
         freed = [ended.task.id for ended in batch if ended.frees]
         for id in freed:
             self._runs.pop(id, None)

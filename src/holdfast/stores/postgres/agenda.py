@@ -61,7 +61,10 @@ class PostgresAgenda:
         if not nodes:
             return []
         params = {"nodes": sorted(nodes), "deliveries_max": deliveries_max, "limit": limit}
+        # What they hold of limits is given back only when none of their tasks is PROCESSING.
+        await self._database.write("end_shares", {"nodes": sorted(nodes)})
         rows = await self._database.write("resume_lost", params)
+        await self._database.write("drop_shares", {"nodes": sorted(nodes)})
         return [Trigger._make(row) for row in rows if row[-1] is not None]
 
     async def running_of(self, node: NodeId) -> list[Running]:

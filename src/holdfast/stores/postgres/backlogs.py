@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -22,7 +23,9 @@ from holdfast.store import (
     Position,
     Record,
     Running,
+    Tail,
 )
+from holdfast.stores.counters import packed, unpacked
 from holdfast.stores.postgres.connection import Database
 from holdfast.stores.postgres.rows import alike, made
 from holdfast.task import Trigger
@@ -73,19 +76,20 @@ class PostgresBacklogs:
                 positions[partition] = Position(pass_, seq)
             else:
                 loaded[partition].marks[column] = Mark(Level(pass_, seq), top)
-        for partition, priority, kind, pass_, seq in await self._database.read(
+        for partition, priority, kind, lane, pass_, seq, key in await self._database.read(
             "load_columns", params
         ):
-            column, level = Column(priority, kind), Level(pass_, seq)
+            column, level = Column(priority, kind, lane), Level(pass_, seq)
             mark = loaded[partition].marks.get(column)
             if level > (ZERO if mark is None else mark.ack_level):
-                loaded[partition].columns[column] = level
+                loaded[partition].columns[column] = Tail(level, key)
+        for partition, priority, kind, passes in await self._database.read("load_counters", params):
+            loaded[partition].counters[Column(priority, kind)] = unpacked(passes)
         for row in await self._database.read("load_running", params):
             running = Running._make(row)
             loaded[running.partition].running.append(running)
         return [
-            Loaded(each.partition, positions.get(each.partition, START), *_rest(each))
-            for each in loaded.values()
+            replace(each, position=positions.get(each.partition, START)) for each in loaded.values()
         ]
 
     async def arrivals(
@@ -124,6 +128,7 @@ class PostgresBacklogs:
             **_entries(in_order),
             **_trims(in_order),
             **self._marks(queue, in_order),
+            **_counters(in_order),
         }
         fenced = set()
         for partition, priority, kind, number in await self._recorded(params):
@@ -143,6 +148,7 @@ class PostgresBacklogs:
             "partitions": [cursor.partition for cursor in cursors],
             "priorities": [cursor.column.priority for cursor in cursors],
             "kinds": [cursor.column.kind for cursor in cursors],
+            "lanes": [cursor.column.lane for cursor in cursors],
             "passes": [cursor.level.pass_ for cursor in cursors],
             "seqs": [cursor.level.seq for cursor in cursors],
             "limits": [cursor.limit for cursor in cursors],
@@ -150,12 +156,12 @@ class PostgresBacklogs:
         found: list[list[Entry]] = [[] for _ in cursors]
         for row in await self._database.read("levels", params):
             place, pass_, seq, id, version, fair, weight, key, arrived = row
-            partition, (priority, kind), _, _ = cursors[place - 1]
+            partition, (priority, kind, lane), _, _ = cursors[place - 1]
             trigger = made(
                 Trigger,
                 (id, version, queue, partition, kind, priority, fair, weight, key, None, arrived),
             )
-            found[place - 1].append(made(Entry, (made(Level, (pass_, seq)), trigger)))
+            found[place - 1].append(made(Entry, (made(Level, (pass_, seq)), trigger, lane)))
         return found
 
     async def _recorded(self, params: dict[str, Any]) -> list[Any]:
@@ -171,9 +177,10 @@ class PostgresBacklogs:
         old: list[tuple[int, int, str, int, int]] = []
         for record in records:
             if record.position is not None:
-                rows.append((record.partition, *_POSITION, *record.position, 0))
+                rows.append((record.partition, *_POSITION[:2], *record.position, 0))
             for column, mark in record.marks.items():
-                rows.append((record.partition, *column, *mark.ack_level, mark.top_pass))
+                assert not column.lane, "a lane has no mark: what is decided is deleted"
+                rows.append((record.partition, *column[:2], *mark.ack_level, mark.top_pass))
         for partition, priority, kind, *_ in rows:
             written = self._written.get((queue, partition, priority, kind))
             if written is not None and written.amount >= MARKS_KEPT_MAX:
@@ -198,10 +205,6 @@ class PostgresBacklogs:
                     del self._written[place]
 
 
-def _rest(loaded: Loaded) -> tuple[dict[Column, Mark], dict[Column, Level], list[Running]]:
-    return loaded.marks, loaded.columns, loaded.running
-
-
 def _entries(records: Sequence[Record]) -> dict[str, Any]:
     levels = [entry.level for record in records for entry in record.entries]
     triggers = [entry.trigger for record in records for entry in record.entries]
@@ -217,6 +220,7 @@ def _entries(records: Sequence[Record]) -> dict[str, Any]:
         **_alike("weight", "weights", [trigger.weight for trigger in triggers]),
         **_alike("fairness_key", "fairness_keys", [trigger.fairness_key for trigger in triggers]),
         **_alike("ordering_key", "ordering_keys", [trigger.ordering_key for trigger in triggers]),
+        **_alike("lane", "lanes", [entry.lane for record in records for entry in record.entries]),
     }
 
 
@@ -230,8 +234,17 @@ def _trims(records: Iterable[Record]) -> dict[str, Any]:
         for record in records
         for column, (above, to) in record.trims.items()
     ]
-    names = "partitions priorities kinds from_passes from_seqs to_passes to_seqs"
+    names = "partitions priorities kinds lanes from_passes from_seqs to_passes to_seqs"
     return _columns("trim", names, rows)
+
+
+def _counters(records: Iterable[Record]) -> dict[str, Any]:
+    rows = [
+        (record.partition, *column[:2], packed(counters))
+        for record in records
+        for column, counters in record.counters.items()
+    ]
+    return _columns("counter", "partitions priorities kinds passes", rows)
 
 
 def _columns(prefix: str, names: str, rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:

@@ -20,12 +20,18 @@ from holdfast.stores.postgres.migrate import (
     schema_status,
     upkeep,
 )
+from holdfast.stores.postgres.rulebook import PostgresRulebook
 from holdfast.stores.postgres.search import PostgresSearch
 from holdfast.stores.postgres.tasks import PostgresTasks
 
 
 class PostgresStore(
-    PostgresTasks, PostgresBacklogs, PostgresLeases, PostgresAgenda, PostgresSearch
+    PostgresTasks,
+    PostgresBacklogs,
+    PostgresLeases,
+    PostgresAgenda,
+    PostgresRulebook,
+    PostgresSearch,
 ):
     """`holdfast.store.Store` on PostgreSQL 14 and later.
 

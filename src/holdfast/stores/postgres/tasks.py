@@ -75,6 +75,7 @@ class PostgresTasks:
         deadlines_s: Mapping[str, float],
         epochs: Mapping[int, int],
         skip_errors_of: Collection[str] = (),
+        shares: Collection[int] = (),
         repeat: bool = False,
     ) -> Grab:
         if not triggers:
@@ -92,7 +93,9 @@ class PostgresTasks:
             params["queues"] = [trigger.queue for trigger in ordered]
             params["partitions"] = [trigger.partition for trigger in ordered]
             statements.append(("grab_ordered", params))
-        rows = await self._run(statements)
+        rows = await self._run(statements, shares, node)
+        if rows is None:
+            return Grab([], undecided=[trigger.id for trigger in in_order])
         tasks = [made(Grabbed, row) for row in rows if len(row) > 1]  # hold answers ids
         assert len(tasks) <= len(triggers), "INV-2: a grab changes one row for each trigger"
         if len(tasks) == len(triggers):
@@ -103,7 +106,7 @@ class PostgresTasks:
         if not outcomes:
             return []
         statements = _settling(outcomes)
-        settled = {row[0] for row in await self._run(statements)}
+        settled = {row[0] for row in await self._run(statements) or ()}
         missing = [outcome for outcome in outcomes if outcome.id not in settled]
         if missing:
             rows = await self._database.read("settled_before", _before(missing) | {"node": node})
@@ -126,12 +129,21 @@ class PostgresTasks:
         rows = await self._database.read("get", {"ids": list(dict.fromkeys(ids))})
         return {task.id: task for task in map(task_of, rows)}
 
-    async def _run(self, statements: list[tuple[str, dict[str, Any]]]) -> list[Any]:
-        """One statement is its own transaction, two are put into one."""
-        if len(statements) == 1:
+    async def _run(
+        self,
+        statements: list[tuple[str, dict[str, Any]]],
+        shares: Collection[int] = (),
+        node: NodeId | None = None,
+    ) -> list[Any] | None:
+        """One statement is its own transaction, more are put into one; None: a share is gone."""
+        if len(statements) == 1 and not shares:
             return await self._database.write(*statements[0])
 
-        async def both(session: Session) -> list[Any]:
+        async def both(session: Session) -> list[Any] | None:
+            if shares:
+                params = {"numbers": sorted(shares), "node": node}
+                if len(await session.run("hold_shares", params)) < len(shares):
+                    return None
             return [row for statement in statements for row in await session.run(*statement)]
 
         return await self._database.together(both)

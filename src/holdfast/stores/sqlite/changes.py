@@ -82,12 +82,16 @@ def resume_lost(
     deliveries_max: int,
     limit: int,
 ) -> list[Trigger]:
+    # What they hold of limits is given back only when none of their tasks is PROCESSING.
+    run(db, "shares_end", nodes=as_list(nodes))
     ids = [id for (id,) in run(db, "lost", nodes=as_list(nodes), limit=limit)]
     losses = {row[0]: row[_FACTS + 1] + 1 for row in run(db, "triggers", ids=as_list(ids))}
     poisonous = [id for id in ids if losses[id] >= deliveries_max]
     for id in poisonous:
         run(db, "park", error=LOST_NOTE.format(count=losses[id]), ids=as_list([id]))
-    return _submitted(db, [id for id in ids if id not in set(poisonous)], keeps=1, loses=1)
+    triggers = _submitted(db, [id for id in ids if id not in set(poisonous)], keeps=1, loses=1)
+    run(db, "shares_give_back", nodes=as_list(nodes))
+    return triggers
 
 
 def park(db: sqlite3.Connection, now: int, tasks: Mapping[TaskId, int], error: str) -> list[TaskId]:

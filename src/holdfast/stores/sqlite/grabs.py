@@ -32,8 +32,10 @@ class Grabbing:
         deadlines_s: Mapping[str, float],
         epochs: Mapping[int, int],
         skip_errors_of: Collection[str],
+        shares: Collection[int],
         repeat: bool,
     ) -> None:
+        self._shares = set(shares)
         self._wanted = {(trigger.id, trigger.version) for trigger in triggers}
         self._node = node
         self._deadlines_s = deadlines_s
@@ -43,6 +45,11 @@ class Grabbing:
 
     def __call__(self, db: sqlite3.Connection, now: int) -> Grab:
         ids = as_list({id for id, _ in self._wanted})
+        if self._shares:
+            numbers = as_list(self._shares)
+            held_shares = run(db, "shares_held", numbers=numbers, node=self._node)[0][0]
+            if held_shares < len(self._shares):
+                return Grab([], undecided=[id for id, _ in self._wanted])
         won: list[tuple[Any, ...]] = []
         held: list[tuple[Any, ...]] = []
         blocked: list[tuple[Any, ...]] = []

@@ -20,7 +20,9 @@ from holdfast.store import (
     Position,
     Record,
     Running,
+    Tail,
 )
+from holdfast.stores.counters import packed, unpacked
 from holdfast.stores.sqlite.statements import run, run_many
 from holdfast.task import TaskId, Trigger
 
@@ -64,6 +66,7 @@ def load(db: sqlite3.Connection, queue: str, partitions: Collection[int]) -> lis
             marks=(marks := _marks(db, queue, partition)),
             columns=_columns(db, queue, partition, marks),
             running=[row for row in running if row.partition == partition],
+            counters=_counters(db, queue, partition),
         )
         for partition in partitions
     ]
@@ -78,17 +81,27 @@ def _marks(db: sqlite3.Connection, queue: str, partition: int) -> dict[Column, M
     }
 
 
+def _counters(
+    db: sqlite3.Connection, queue: str, partition: int
+) -> dict[Column, dict[str | None, int]]:
+    return {
+        Column(priority, kind): unpacked(passes)
+        for priority, kind, passes in run(db, "counters", queue=queue, partition=partition)
+    }
+
+
 def _columns(
     db: sqlite3.Connection, queue: str, partition: int, marks: Mapping[Column, Mark]
-) -> dict[Column, Level]:
+) -> dict[Column, Tail]:
     where: dict[str, Any] = {"queue": queue, "partition": partition}
     column = Column(-1, "")
-    columns: dict[Column, Level] = {}
+    columns: dict[Column, Tail] = {}
     while found := run(db, "next_column", **where, **column._asdict()):
         column = Column._make(found[0])
-        highest = Level._make(run(db, "last_level", **where, **column._asdict())[0])
-        if column not in marks or highest > marks[column].ack_level:
-            columns[column] = highest
+        pass_, seq, key = run(db, "last_level", **where, **column._asdict())[0]
+        tail = Tail(Level(pass_, seq), key)
+        if column not in marks or tail.level > marks[column].ack_level:
+            columns[column] = tail
     return columns
 
 
@@ -110,8 +123,8 @@ def levels(db: sqlite3.Connection, queue: str, cursors: Sequence[LevelCursor]) -
 
 
 def _page(db: sqlite3.Connection, queue: str, cursor: LevelCursor) -> list[Entry]:
-    partition, (priority, kind), (pass_, seq), limit = cursor
-    where = {"queue": queue, "partition": partition, "priority": priority, "kind": kind}
+    partition, (priority, kind, lane), (pass_, seq), limit = cursor
+    where = {"queue": queue, "partition": partition, **cursor.column._asdict()}
     rows = run(db, "levels", **where, **{"pass": pass_}, seq=seq, limit=limit)
     return [
         Entry(
@@ -129,6 +142,7 @@ def _page(db: sqlite3.Connection, queue: str, cursor: LevelCursor) -> list[Entry
                 None,
                 row[7],
             ),
+            lane,
         )
         for row in rows
     ]
@@ -151,11 +165,13 @@ def _record_rest(db: sqlite3.Connection, queue: str, one: Record) -> None:
     if one.position is not None:
         run(db, "move_position", **where, **one.position._asdict())
     for column, mark in one.marks.items():
+        assert not column.lane, "a lane has no mark: what is decided is deleted"
         run(
             db,
             "mark",
             **where,
-            **column._asdict(),
+            priority=column.priority,
+            kind=column.kind,
             ack_pass=mark.ack_level.pass_,
             ack_seq=mark.ack_level.seq,
             top_pass=mark.top_pass,
@@ -164,15 +180,19 @@ def _record_rest(db: sqlite3.Connection, queue: str, one: Record) -> None:
         ends = {"from_pass": low.pass_, "from_seq": low.seq}
         ends |= {"to_pass": high.pass_, "to_seq": high.seq}
         run(db, "trim", **where, **column._asdict(), **ends)
+    for column, counters in one.counters.items():
+        passes = packed(counters)
+        run(db, "counter", **where, priority=column.priority, kind=column.kind, passes=passes)
 
 
 def _entry(queue: str, partition: int, entry: Entry) -> tuple[Any, ...]:
-    (pass_, seq), trigger = entry
+    (pass_, seq), trigger, lane = entry
     return (
         queue,
         partition,
         trigger.priority,
         trigger.kind,
+        lane,
         pass_,
         seq,
         trigger.id,

@@ -28,7 +28,12 @@ class LeasesRole(Threads):
         """See `holdfast.store.Leases`.  If we die between the files, the lease ends by itself."""
         alive = {m.node for m in await self.members() if m.is_alive} if ended_only else set()
         gone = [node for node in nodes if node not in alive]
-        await self._write(lambda db, now: run(db, "let_go_all", nodes=as_list(gone)))
+
+        def work(db: sqlite3.Connection, now: int) -> None:
+            run(db, "let_go_all", nodes=as_list(gone))
+            run(db, "shares_give_back", nodes=as_list(gone))
+
+        await self._write(work)
         await self._ask_leases(lambda leases, now: leases.drop(gone, now))
 
     async def holdings(self, queue: str) -> list[Holding]:

@@ -10,6 +10,7 @@ from holdfast.task import State, Task, TaskId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+SECOND = 1_000_000  # in the unit of the stored times
 
 
 def micros(moment: datetime) -> int:

@@ -52,6 +52,7 @@ class TasksRole(Threads):
         deadlines_s: Mapping[str, float],
         epochs: Mapping[int, int],
         skip_errors_of: Collection[str] = (),
+        shares: Collection[int] = (),
         repeat: bool = False,
     ) -> Grab:
         """See `holdfast.store.Tasks`.  Nothing is ever undecided: no row has a lock of its own."""
@@ -64,6 +65,7 @@ class TasksRole(Threads):
                 deadlines_s=dict(deadlines_s),
                 epochs=dict(epochs),
                 skip_errors_of=skip_errors_of,
+                shares=shares,
                 repeat=repeat,
             )
         )

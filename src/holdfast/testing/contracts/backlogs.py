@@ -8,6 +8,7 @@ from holdfast.store import (
     START,
     ZERO,
     Column,
+    Counters,
     Cursor,
     Entry,
     Level,
@@ -16,6 +17,7 @@ from holdfast.store import (
     Position,
     Record,
     Store,
+    Tail,
 )
 from holdfast.task import Event, TaskId, Trigger
 from holdfast.testing.contracts.builders import (
@@ -173,6 +175,19 @@ class RecordContract:
 
         assert [[entry.level.seq for entry in line] for line in found] == [[1], [2], [3], [4]]
 
+    async def test_lanes_of_a_column_do_not_meet(self, store: Store) -> None:
+        epochs = await claimed(store)
+        lanes = ["", "facme", "fbolt"]
+        entries = [an_entry(1, 1)._replace(lane=lane) for lane in lanes]
+        await record(store, epochs[0], *entries)
+        columns = [EMAIL._replace(lane=lane) for lane in lanes]
+
+        trims = {columns[1]: (ZERO, Level(1, 1))}
+        await store.record(QUEUE, [Record(partition=0, epoch=epochs[0], trims=trims)])
+
+        cursors = [LevelCursor(0, column, ZERO, 10) for column in columns]
+        assert await store.levels(QUEUE, cursors) == [[entries[0]], [], [entries[2]]]
+
     async def test_a_record_may_be_repeated(self, store: Store) -> None:
         epochs = await claimed(store)
 
@@ -233,7 +248,7 @@ class RecordContract:
         await _hand_over(store, old)
 
         (loaded,) = await store.load(QUEUE, [0])
-        assert loaded.columns == {EMAIL: Level(2, 2)}
+        assert loaded.columns == {EMAIL: Tail(Level(2, 2))}
         assert await read(store) == [Level(1, 1), Level(2, 2)]
 
     @pytest.mark.req("FAIR-34")
@@ -290,7 +305,38 @@ class LoadContract:
         (loaded,) = await store.load(QUEUE, [0])
 
         assert (loaded.position, loaded.marks) == (Position(8, 0), marks)
-        assert loaded.columns == {EMAIL: Level(2, 2)}
+        assert loaded.columns == {EMAIL: Tail(Level(2, 2))}
+
+    async def test_a_takeover_finds_every_lane_and_whose_the_last_entry_is(
+        self, store: Store
+    ) -> None:
+        epochs = await claimed(store)
+        trigger = an_entry(1, 1).trigger._replace(fairness_key="acme")
+        lanes = ["", "facme", "fbolt"]
+        entries = [Entry(Level(1, 7 + n), trigger, lane) for n, lane in enumerate(lanes)]
+        await record(store, epochs[0], *entries)
+
+        (loaded,) = await store.load(QUEUE, [0])
+
+        assert loaded.columns == {
+            Column(5, "email", lane): Tail(Level(1, 7 + n), "acme") for n, lane in enumerate(lanes)
+        }
+
+    async def test_counters_replace_the_older_ones_of_their_column_under_the_epoch(
+        self, store: Store
+    ) -> None:
+        old = await claimed(store)
+        older: dict[Column, Counters] = {EMAIL: {"older": 1}}
+        counted: dict[Column, Counters] = {EMAIL: {None: 9, "acme": 2**40}}
+        for counters in (older, counted):
+            await store.record(QUEUE, [Record(partition=0, epoch=old[0], counters=counters)])
+        await _hand_over(store, old)
+        late = Record(partition=0, epoch=old[0], counters={EMAIL: {"late": 1}})
+
+        assert await store.record(QUEUE, [late]) == {0}
+
+        (loaded,) = await store.load(QUEUE, [0])
+        assert loaded.counters == counted
 
     async def test_a_takeover_finds_the_running_tasks_of_its_partition(self, store: Store) -> None:
         task, _ = await grabbed(

@@ -14,7 +14,7 @@ the store's archive is aged, else the promises about cleaning are skipped, visib
 
 from __future__ import annotations
 
-from holdfast.testing.contracts import backlogs, duties, tasks
+from holdfast.testing.contracts import backlogs, duties, rules, tasks
 
 
 class StoreContract(
@@ -32,6 +32,7 @@ class StoreContract(
     duties.WakerContract,
     duties.ResumerContract,
     duties.CleanerContract,
+    rules.RulebookContract,
     duties.SearchContract,
     duties.LifeContract,
 ):

@@ -5,5 +5,11 @@ WITH leaving AS MATERIALIZED (
         SELECT FROM {schema}.node AS n WHERE n.id = w.id AND {schema}.is_alive(n.until, n.lease)
     )
 ),
-gone AS (DELETE FROM {schema}.node AS n USING leaving AS l WHERE n.id = l.id)
+gone AS (DELETE FROM {schema}.node AS n USING leaving AS l WHERE n.id = l.id),
+given_back AS (
+    DELETE FROM {schema}.share AS s USING leaving AS l
+    WHERE s.node = l.id AND NOT EXISTS (
+        SELECT FROM {schema}.task AS t WHERE t.state = 2 AND t.node = s.node
+    )
+)
 UPDATE {schema}.partition AS p SET owner = NULL FROM leaving AS l WHERE p.owner = l.id

@@ -14,12 +14,13 @@ WITH fence AS MATERIALIZED (
 ),
 appended AS (
     INSERT INTO {schema}.backlog (
-        queue, partition, priority, kind, pass, seq, task, arrived, version, weight,
+        queue, partition, priority, kind, lane, pass, seq, task, arrived, version, weight,
         fairness_key, ordering_key
     )
     SELECT
         :queue::text, e.partition, coalesce(e.priority, :entry_priority::smallint),
-        coalesce(e.kind, :entry_kind::text), e.pass, e.seq, e.task, e.arrived,
+        coalesce(e.kind, :entry_kind::text), coalesce(e.lane, :entry_lane::text),
+        e.pass, e.seq, e.task, e.arrived,
         coalesce(e.version, :entry_version::integer), coalesce(e.weight, :entry_weight::real),
         coalesce(e.fairness_key, :entry_fairness_key::text),
         coalesce(e.ordering_key, :entry_ordering_key::text)
@@ -27,10 +28,10 @@ appended AS (
         :entry_partitions::smallint[], :entry_priorities::smallint[], :entry_kinds::text[],
         :entry_passes::bigint[], :entry_seqs::bigint[], :entry_tasks::bigint[],
         :entry_arriveds::bigint[], :entry_versions::integer[], :entry_weights::real[],
-        :entry_fairness_keys::text[], :entry_ordering_keys::text[]
+        :entry_fairness_keys::text[], :entry_ordering_keys::text[], :entry_lanes::text[]
     ) AS e (
         partition, priority, kind, pass, seq, task, arrived, version, weight, fairness_key,
-        ordering_key
+        ordering_key, lane
     )
     WHERE e.partition = ANY (ARRAY(SELECT f.partition FROM fence AS f))
         AND NOT (
@@ -39,6 +40,7 @@ appended AS (
                 WHERE b.queue = :queue::text AND b.partition = e.partition
                     AND b.priority = coalesce(e.priority, :entry_priority::smallint)
                     AND b.kind = coalesce(e.kind, :entry_kind::text)
+                    AND b.lane = coalesce(e.lane, :entry_lane::text)
                     AND b.pass = e.pass AND b.seq = e.seq
                 OFFSET 0
             )
@@ -48,13 +50,13 @@ trimmed AS (
     DELETE FROM {schema}.backlog AS b
     USING unnest(
         :trim_partitions::smallint[], :trim_priorities::smallint[], :trim_kinds::text[],
-        :trim_from_passes::bigint[], :trim_from_seqs::bigint[],
+        :trim_lanes::text[], :trim_from_passes::bigint[], :trim_from_seqs::bigint[],
         :trim_to_passes::bigint[], :trim_to_seqs::bigint[]
-    ) AS r (partition, priority, kind, from_pass, from_seq, to_pass, to_seq)
+    ) AS r (partition, priority, kind, lane, from_pass, from_seq, to_pass, to_seq)
     CROSS JOIN LATERAL (
         SELECT b.ctid AS place FROM {schema}.backlog AS b
         WHERE b.queue = :queue::text AND b.partition = r.partition
-            AND b.priority = r.priority AND b.kind = r.kind
+            AND b.priority = r.priority AND b.kind = r.kind AND b.lane = r.lane
             AND (b.pass, b.seq) > (r.from_pass, r.from_seq)
             AND (b.pass, b.seq) <= (r.to_pass, r.to_seq)
         OFFSET 0
@@ -85,6 +87,16 @@ marked AS (
     ) AS n (partition, priority, kind, pass, seq, top_pass)
     WHERE n.partition = ANY (ARRAY(SELECT f.partition FROM fence AS f))
     RETURNING partition, priority, kind, number
+),
+counted AS (
+    INSERT INTO {schema}.counter AS c (queue, partition, priority, kind, passes)
+    SELECT :queue::text, n.*
+    FROM unnest(
+        :counter_partitions::smallint[], :counter_priorities::smallint[],
+        :counter_kinds::text[], :counter_passes::text[]
+    ) AS n (partition, priority, kind, passes)
+    WHERE n.partition = ANY (ARRAY(SELECT f.partition FROM fence AS f))
+    ON CONFLICT (queue, partition, priority, kind) DO UPDATE SET passes = excluded.passes
 )
 SELECT f.partition, NULL::smallint, NULL::text, NULL::bigint FROM fence AS f
 UNION ALL

@@ -1,4 +1,5 @@
 -- Hops from column to column: a takeover never walks a whole backlog.
-SELECT priority, kind FROM holdfast_backlog
-WHERE queue = :queue AND partition = :partition AND (priority, kind) > (:priority, :kind)
-ORDER BY priority, kind LIMIT 1
+SELECT priority, kind, lane FROM holdfast_backlog
+WHERE queue = :queue AND partition = :partition 
+  AND (priority, kind, lane) > (:priority, :kind, :lane)
+ORDER BY priority, kind, lane LIMIT 1

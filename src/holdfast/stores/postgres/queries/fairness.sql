@@ -1,0 +1,1 @@
+SELECT f.mode FROM {schema}.fairness_rule AS f WHERE f.queue = :queue::text

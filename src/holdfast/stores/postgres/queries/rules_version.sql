@@ -1,0 +1,1 @@
+SELECT v.version FROM {schema}.rule_version AS v

@@ -1,0 +1,1 @@
+DELETE FROM holdfast_bucket WHERE queue = :queue AND name = :name

@@ -1,0 +1,1 @@
+SELECT mode FROM holdfast_fairness_rule WHERE queue = :queue

@@ -1,0 +1,2 @@
+DELETE FROM holdfast_share
+WHERE queue = :queue AND name = :name AND key = :key AND node = :node

@@ -1,0 +1,1 @@
+DELETE FROM holdfast_share WHERE queue = :queue AND name = :name

@@ -1,0 +1,1 @@
+SELECT key, weight FROM holdfast_weight_rule WHERE queue = :queue

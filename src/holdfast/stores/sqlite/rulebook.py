@@ -1,0 +1,115 @@
+"""The role of `Rulebook`: what people set while nodes run, and the shares that nodes have of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+
+from holdfast.ids import NodeId
+from holdfast.limit import (
+    Holder,
+    Limit,
+    Mode,
+    Rules,
+    Share,
+    Want,
+    checked_weights,
+    counted_key,
+    limit_of,
+    refilled,
+    shared,
+)
+from holdfast.store import NO_WEIGHTS
+from holdfast.stores.sqlite.rows import SECOND
+from holdfast.stores.sqlite.statements import run
+from holdfast.stores.sqlite.threads import Threads
+
+
+class RulebookRole(Threads):
+    async def rules_version(self) -> int:
+        rows = await self._read(lambda db, now: run(db, "meta", name="rules"))
+        return int(rows[0][0])
+
+    async def rules(self, queue: str) -> Rules:
+        found: Rules = await self._read(lambda db, now: _rules(db, queue))
+        return found
+
+    async def change_rules(
+        self,
+        queue: str,
+        *,
+        limits: Sequence[Limit] = (),
+        dropped: Collection[str] = (),
+        weights: Mapping[str, float | None] = NO_WEIGHTS,
+        fairness: Mode | None = None,
+    ) -> int:
+        limits, dropped, weights = list(limits), list(dropped), dict(weights)
+
+        def work(db: sqlite3.Connection, now: int) -> int:
+            for name in dropped:
+                for table in ("limit_drop", "shares_drop", "buckets_drop"):
+                    run(db, table, queue=queue, name=name)
+            for limit in limits:
+                run(db, "limit_put", **asdict(limit))
+            for key in [key for key, weight in weights.items() if weight is None]:
+                run(db, "weight_drop", queue=queue, key=key)
+            known = dict(run(db, "weights", queue=queue))
+            for key, weight in checked_weights(queue, known, weights).items():
+                run(db, "weight_put", queue=queue, key=key, weight=weight)
+            if fairness is not None:
+                run(db, "fairness_put", queue=queue, mode=fairness)
+            run(db, "rules_raise")
+            return int(run(db, "meta", name="rules")[0][0])
+
+        version: int = await self._write(work)
+        return version
+
+    async def allot(self, queue: str, wants: Sequence[Want], *, node: NodeId) -> list[Share]:
+        wants = list(wants)
+        if not wants:
+            return []
+
+        def work(db: sqlite3.Connection, now: int) -> list[Share]:
+            limits = {limit.name: limit for limit in _rules(db, queue).limits}
+            return [_allotted(db, limits.get(want.limit), want, node, now) for want in wants]
+
+        shares: list[Share] = await self._write(work)
+        return shares
+
+
+def _rules(db: sqlite3.Connection, queue: str) -> Rules:
+    limits = [limit_of(row) for row in run(db, "limits", queue=queue)]
+    weights = dict(run(db, "weights", queue=queue))
+    modes = run(db, "fairness", queue=queue)
+    mode: Mode = modes[0][0] if modes else "count"
+    return Rules(run(db, "meta", name="rules")[0][0], limits, weights, mode)
+
+
+def _allotted(
+    db: sqlite3.Connection, limit: Limit | None, want: Want, node: NodeId, now: int
+) -> Share:
+    if limit is None:
+        return Share(0, 0, 0)
+    place = {"queue": limit.queue, "name": limit.name, "key": want.key}
+    if limit.rate is not None:
+        rows = run(db, "bucket", **place)
+        tokens, at = rows[0] if rows else (None, now)
+        left, share = refilled(limit, want, tokens, (now - at) / SECOND)
+        run(db, "bucket_put", **place, tokens=left, at=now)
+        return share
+    others: list[Holder] = []
+    for _, holder, held, wanted, ended in run(db, "shares", **place):
+        if holder != node:
+            others.append(Holder(holder, held, wanted, bool(ended)))
+        elif ended:  # taken for dead, and back: a new share, of what is still PROCESSING
+            run(db, "share_drop", **place, node=node)
+            counted = {"kind": limit.kind, "key": counted_key(limit, want.key)}
+            running = run(db, "running_under", queue=limit.queue, node=node, **counted)[0][0]
+            want = want._replace(used=max(want.used, running))
+    share = shared(limit.concurrency or 0, others, node, want, now / SECOND)
+    if not share.held and not want.wanted:
+        run(db, "share_drop", **place, node=node)
+        return share
+    row = run(db, "share_put", **place, node=node, held=share.held, wanted=want.wanted)
+    return share._replace(number=row[0][0])
