@@ -137,7 +137,7 @@ def test_an_entry_dropped_from_the_window_keeps_the_other_place_of_its_task():
     intake.merge(intake.appended(partition, first, early=False))
     backlog = partition.columns[Column(5, "mail")]
     second = Entry(Level(9, 99), a_trigger(1))
-    intake._offer(backlog, second)
+    intake._offer(backlog, second, backlog.shown(second.level))
 
     intake._drop(backlog, second)
 

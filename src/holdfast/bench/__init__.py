@@ -2,7 +2,7 @@
 
     cli          what can be asked for
     measure      runs a scenario several times and judges the medians
-    drain · enqueue · latency · backlog · sustained      one module for each scenario
+    drain · enqueue · latency · backlog · sustained · fairness      one module for each scenario
     ceiling      the store's own verbs in a loop, without the engine
     bare         statements on bare connections: the prepared insert, the pinned snapshots
     peer         another queue on the same server, in the same run

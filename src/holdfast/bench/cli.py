@@ -19,10 +19,12 @@ from rich.console import Console
 from holdfast.bench.backlog import Backlog
 from holdfast.bench.drain import SLOTS, Drain
 from holdfast.bench.enqueue import Enqueue
+from holdfast.bench.fairness import Fairness
 from holdfast.bench.ground import ground
 from holdfast.bench.latency import Latency
 from holdfast.bench.load import Profile
 from holdfast.bench.measure import Scenario, measured
+from holdfast.bench.plot import drawing
 from holdfast.bench.report import Report
 from holdfast.bench.sustained import AHEAD, BATCH, Sustained
 
@@ -157,6 +159,25 @@ def sustained(
     """Producers and a node at full speed, without and with what stops vacuum."""
     scenario = Sustained(seconds=seconds, ahead=ahead, profile=Profile(profile))
     _measure(scenario, store, url, runs=runs, as_json=as_json, strict=strict)
+
+
+@app.command()
+def fairness(
+    store: StoreOption = StoreName.SQLITE,
+    url: UrlOption = None,
+    tasks: Annotated[int, tasks_option("Tasks of the longest lines; the others scale.")] = 100_000,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the 95:5 case there, as SVG and PNG.")
+    ] = None,
+    runs: RunsOption = 3,
+    as_json: JsonOption = False,
+    strict: StrictOption = False,
+    profile: ProfileOption = None,
+) -> None:
+    """Who gets how much of a node while everybody waits, and what it costs to be fair."""
+    with drawing(plot) as compared:
+        scenario = Fairness(tasks=tasks, profile=Profile(profile), compared=compared)
+        _measure(scenario, store, url, runs=runs, as_json=as_json, strict=strict)
 
 
 def _measure(

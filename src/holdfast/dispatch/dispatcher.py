@@ -169,10 +169,13 @@ class Dispatcher:
 
     def ran(self, times_s: Mapping[TaskId, float]) -> None:
         """How long handlers ran: under `cost` fairness their keys are charged for it."""
-        if self._table.charges_by_cost:
-            for id, ran_s in times_s.items():
-                if (trigger := self._booked.get(id)) is not None:
-                    self._table.charge(trigger, ran_s)
+        for id, ran_s in times_s.items():
+            if (trigger := self._booked.get(id)) is not None:
+                self._table.charge(trigger, ran_s)
+
+    @property
+    def charges_by_cost(self) -> bool:
+        return self._table.charges_by_cost
 
     def second_look(self) -> list[Trigger]:
         """Try again what waited for others; answers triggers that only another node can run."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, count
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from holdfast.dispatch.backlog import NEW, Backlog, Merged
@@ -40,9 +40,7 @@ ANYONE = -1
 _arrival = attrgetter("arrived", "id")
 
 
-def _shown_level(offered: tuple[Entry, Backlog]) -> Level:
-    entry, backlog = offered
-    return backlog.shown(entry.level)
+_shown_level = itemgetter(0)
 
 
 class Partition:
@@ -66,10 +64,6 @@ class Partition:
     def moved_to(self, position: Position) -> None:
         self.position = position
         self.early = max(self.early, position)
-
-
-def _by_turn(turns: Mapping[TaskId, Level], shift: int) -> Callable[[Trigger], int]:
-    return lambda trigger: turns[trigger.id].pass_ - shift
 
 
 def _columns_of(entries: Iterable[Entry]) -> set[Column]:
@@ -232,7 +226,7 @@ class Intake:
         together, and stands on the same pages of the store.
         """
         arrived = sorted(chain.from_iterable(line for _, line in lines), key=_arrival)
-        turns = {trigger.id: Level(self._turn(trigger), next(self._seq)) for trigger in arrived}
+        turns = {trigger.id: (self._turn(trigger), next(self._seq)) for trigger in arrived}
         return [self._chosen(partition, line, turns) for partition, line in lines]
 
     def _turn(self, trigger: Trigger) -> int:
@@ -244,7 +238,10 @@ class Intake:
         return passes.top if level is None else level.pass_
 
     def _chosen(
-        self, partition: Partition, line: Collection[Trigger], turns: Mapping[TaskId, Level]
+        self,
+        partition: Partition,
+        line: Collection[Trigger],
+        turns: Mapping[TaskId, tuple[int, int]],
     ) -> list[Entry]:
         columns: dict[Column, list[Trigger]] = {}
         spilling = partition.spilling
@@ -254,8 +251,9 @@ class Intake:
         entries: list[Entry] = []
         for column, triggers in columns.items():
             backlog = self._line(partition, column)
-            numbers = iter([partition.base + turns[trigger.id].seq for trigger in triggers])
-            entries += backlog.choose(triggers, numbers.__next__, _by_turn(turns, backlog.shift))
+            shift, base = backlog.shift, partition.base
+            shown = [turns[trigger.id] for trigger in triggers]
+            entries += backlog.place(triggers, [(p - shift, seq + base) for p, seq in shown])
         return entries
 
     def appended(
@@ -328,17 +326,21 @@ class Intake:
         for backlog, merge in merges:
             for entry in merge.dropped:
                 self._drop(backlog, entry)
-        offered = [(entry, backlog) for backlog, merge in merges for entry in merge.offered]
+        offered = [
+            (backlog.shown(entry.level), entry, backlog)
+            for backlog, merge in merges
+            for entry in merge.offered
+        ]
         if len(merges) > 1:
             offered.sort(key=_shown_level)
-        for entry, backlog in offered:
-            self._offer(backlog, entry)
+        for shown, entry, backlog in offered:
+            self._offer(backlog, entry, shown)
 
     def offer_again(self) -> None:
         """Offer what found the table full before."""
         waiting, self._unoffered = self._unoffered, []
         for backlog, entry in waiting:
-            self._offer(backlog, entry)
+            self._offer(backlog, entry, backlog.shown(entry.level))
 
     # ── triggers leave ────────────────────────────────────────────────────────────────────
 
@@ -390,22 +392,24 @@ class Intake:
         if self.table.add(trigger, self._now_level(trigger)):
             self.known[trigger.id] = trigger.version
 
-    def _offer(self, backlog: Backlog, entry: Entry) -> None:
+    def _offer(self, backlog: Backlog, entry: Entry, shown: Level) -> None:
         id, version = entry.trigger.id, entry.trigger.version
         have = self.known.get(id)
         if have is not None and have > version:
             backlog.ack(entry.level)  # an older version can never be grabbed any more
+            if entry.lane:
+                self.stored.acked(self.partitions[entry.trigger.partition], column_of(entry))
             return
         self.places.setdefault(id, []).append(Place(backlog, entry))
         if have == version:
             # It is in the table or on its way already: one decision serves both places.
             if entry.lane and self.table.remove(id) is not None:
-                self.table.add(entry.trigger, backlog.shown(entry.level), entry.lane)
+                self.table.add(entry.trigger, shown, entry.lane)
             return
         self.known[id] = version
         if not self._handles(entry.trigger.kind):
             self.unhandled[id] = entry.trigger
-        elif not self.table.add(entry.trigger, backlog.shown(entry.level), entry.lane):
+        elif not self.table.add(entry.trigger, shown, entry.lane):
             del self.known[id]
             self.places[id].pop()
             self._unoffered.append((backlog, entry))

@@ -28,4 +28,4 @@ class Limits:
     exact_s: float = 1.0  # how often P follows, while something arrives
     retry_s: float = 0.05  # first back-off after a failed store call, doubling ...
     retry_s_max: float = 5.0  # ... up to this
-    ingest_share: float = 0.25  # of the time, while there is other work to start
+    ingest_share: float = 0.1  # of the time, while there is other work to start

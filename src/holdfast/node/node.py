@@ -255,7 +255,7 @@ class Node:
             threads=self._threads,
             processes=self._processes,
             finished=lambda ids: self._finished(queue, ids),
-            ran=lambda batch: self._dispatchers[queue].ran({e.task.id: e.ran_s for e in batch}),
+            ran=lambda batch: self._ran(queue, batch),
             again=lambda batch: self._again(queue, batch),
             clock=self._clock,
             rng=self._rng,
@@ -328,6 +328,11 @@ class Node:
         for name, other in self._dispatchers.items():
             if name != queue:
                 other.slot_freed()  # queues share the node's slots
+
+    def _ran(self, queue: str, batch: Sequence[Ended]) -> None:
+        dispatcher = self._dispatchers[queue]
+        if dispatcher.charges_by_cost:
+            dispatcher.ran({ended.task.id: ended.ran_s for ended in batch})
 
     def _again(self, queue: str, batch: Sequence[Ended]) -> None:
         """What will run once more is heard of at once, without a poll."""
