@@ -9,6 +9,7 @@ import pytest
 
 from conditions import until
 from holdfast.errors import ConfigurationError
+from holdfast.store import Cursor
 
 
 class Gauge:
@@ -226,6 +227,18 @@ async def in_order(app, gauge, *, slots: int = 1, timeout_s: float = 30) -> list
     return gauge.order
 
 
+async def all_read(app) -> None:
+    """Wait until everything that was enqueued stands in the backlog."""
+    store = await app.store()
+    async with asyncio.timeout(30):
+        while True:
+            loaded = await store.load("pay", range(store.partitions))
+            cursors = [Cursor(each.partition, each.position) for each in loaded]
+            if not (await store.arrivals("pay", cursors, limit=1, exact=False)).triggers:
+                return
+            await asyncio.sleep(0.05)
+
+
 async def test_tenants_take_turns_by_weight_and_an_override_beats_the_tasks(app, gauge):
     _, letter = kinds_of(app, gauge)
     await app.queue("pay").weight("b", 5.0)
@@ -265,7 +278,7 @@ async def test_kinds_with_room_take_turns_under_one_shared_limit(app, gauge):
     await letter.options(fairness_key="b").enqueue_many([("y",)] * 100)
 
     async with app.node(queues=["pay"]) as node:
-        await asyncio.sleep(3.0)  # until everything stands in the backlog
+        await all_read(app)
         await queue.resume()
         await node.drained(60)
 
@@ -287,7 +300,7 @@ async def test_switching_fairness_serves_the_old_backlog_first_in_its_old_order(
     await letter.options(fairness_key="b").enqueue_many([("b",)] * 20)
 
     async with app.node(queues=["pay"], slots_async=1) as node:
-        await asyncio.sleep(1.5)  # until everything stands in the backlog
+        await all_read(app)
         await queue.fairness(mode)
         await asyncio.sleep(0.7)
         await letter.options(fairness_key="c").enqueue_many([("c",)] * 10)

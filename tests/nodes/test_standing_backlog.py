@@ -120,6 +120,7 @@ async def stands_and_drains(
         drains += depth == 0
     faulty.heal()
     await until_left(owner, ids, 0)
+    owner.open_up()  # what was written twice needs a slot to be found out
     await until(lambda: owner.dispatcher.is_idle)
 
     assert Counter(owner.ids) == Counter(ids)
