@@ -10,7 +10,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 	--no-header --no-annotate --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check requirements bench wheel clean format lock
+.PHONY: help demo test soak check requirements bench wheel clean format lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
@@ -20,6 +20,10 @@ demo: .venv/.base  ## a guided minute on a temporary SQLite file
 
 test: .venv/.test  ## the whole suite, with a private PostgreSQL; ARGS="-k words" for a part of it
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --requirements-json=$(COUNTS) $(ARGS)
+
+soak: .venv/.test  ## the long runs: a minute of kill -9, ten times as many random histories
+	HOLDFAST_LONG=1 HOLDFAST_KILL_S=60 $(BIN)/python -m pytest $(ARGS) tests/histories \
+		tests/faults/test_sqlite_kill.py tests/faults/test_limits_under_kill.py
 
 check: .venv/.test  ## format, lint, types, tidy and unit tests, in less than a minute
 	$(BIN)/ruff format --check src tests

@@ -382,7 +382,6 @@ class Dispatcher:
         if self._gate is not None:
             self._gate.free(trigger, is_lost=True)
         self._free(trigger.id)
-        self._table.charge(trigger, None)
         if is_blocked and trigger.ordering_key is not None:
             self._blocked.add(trigger.ordering_key)
         if trigger.partition not in self.intake.partitions and trigger.partition != ANYONE:
@@ -420,6 +419,7 @@ class Dispatcher:
         self._booking.free(trigger)
         if self._gate is not None:
             self._gate.free(trigger)
+        self._table.charge(trigger, None)  # nothing, unless it never ran
         key = trigger.ordering_key
         if key is not None and self._busy.get(key) == id:
             del self._busy[key]

@@ -117,7 +117,8 @@ class Gate:
         self._opened = opened
         self._rules = Rules(version=-1)
         self._held: dict[tuple[str, str], Held] = {}
-        self._booked: dict[TaskId, list[Held]] = {}
+        # By version: a task that is resumed while it runs here is booked twice for a moment.
+        self._booked: dict[tuple[TaskId, int], list[Held]] = {}
         self._asked = asyncio.Event()
         self._look_at = 0.0
 
@@ -153,12 +154,12 @@ class Gate:
             if held.limit.rate is not None:
                 held.tokens = (held.tokens or 0.0) - 1.0
         if found:
-            self._booked[trigger.id] = found
+            self._booked[trigger.id, trigger.version] = found
         return None
 
     def free(self, trigger: Trigger, *, is_lost: bool = False) -> None:
         """Give back what `book` took; the tokens too, when the trigger was never started."""
-        for held in self._booked.pop(trigger.id, ()):
+        for held in self._booked.pop((trigger.id, trigger.version), ()):
             held.used -= 1
             if is_lost and held.limit.rate is not None:
                 held.tokens = (held.tokens or 0.0) + 1.0
@@ -169,13 +170,13 @@ class Gate:
         """The numbers of the shares that a grab of these triggers relies on."""
         if not self._booked:
             return set()
-        found = (held for t in triggers for held in self._booked.get(t.id, ()))
+        found = (held for t in triggers for held in self._booked.get((t.id, t.version), ()))
         return {held.share.number for held in found if held.share.number}
 
     def doubt(self, triggers: Iterable[Trigger]) -> None:
         """The store knows of no such share of ours: use none of them until it gave new ones."""
         for trigger in triggers:
-            for held in self._booked.get(trigger.id, ()):
+            for held in self._booked.get((trigger.id, trigger.version), ()):
                 if held.share.number:
                     held.share, held.is_missed, held.ask_at = NOTHING, True, 0.0
         self._asked.set()
@@ -307,7 +308,7 @@ class Gate:
         self._booked.clear()
         for trigger in self._running():
             if found := self._all_of(trigger):
-                self._booked[trigger.id] = found
+                self._booked[trigger.id, trigger.version] = found
                 for held in found:
                     held.used += 1
         self.weights.clear()
