@@ -49,3 +49,17 @@ async def test_a_lost_grab_gives_its_token_back():
     gate.free(first, is_lost=True)
 
     assert gate.book(a_trigger(3)) is None
+
+
+async def test_keys_that_came_once_do_not_fill_memory():
+    gate = await a_gate(
+        Limit(name="each", queue="q", rate=1_000.0, key="*", burst=0.01, local=True)
+    )
+    for id in range(5_000):
+        trigger = a_trigger(id, fairness_key=f"key {id}")
+        assert gate.book(trigger) is None
+        gate.free(trigger)
+
+    gate._forget_idle(SystemClock().seconds() + 10.0)
+
+    assert len(gate._held) == 0

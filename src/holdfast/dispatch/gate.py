@@ -29,6 +29,7 @@ LOOK_S = 0.5  # how often the gate looks whether the rules have changed
 ASK_S = 0.05  # how often it asks again for what it did not get
 REFRESH_S = 1.0  # how often it says what it uses, also when it needs nothing
 AHEAD_S = 0.2  # tokens of a rate are fetched for so long
+HELD_MAX = 2_000  # limits and keys that are remembered without being used
 NOTHING = Share(0, 0, 0)
 
 
@@ -246,6 +247,7 @@ class Gate:
             if await self._store.rules_version() != self._rules.version:
                 self._apply(await self._store.rules(self.queue))
             self._look_at = self._clock.seconds() + LOOK_S
+            self._forget_idle(now_s)
         due = [held for held in self._held.values() if self._is_due(held, now_s)]
         if not due:
             return
@@ -258,6 +260,18 @@ class Gate:
                 held.share = held.share._replace(held=held.used)
         shares = await self._store.allot(self.queue, wants, node=self._node)
         self._take(due, shares)
+
+    def _forget_idle(self, now_s: float) -> None:
+        """Keys that came once must not fill memory: by now their tokens would be full again."""
+        if len(self._held) > HELD_MAX:
+            self._held = {
+                place: held
+                for place, held in self._held.items()
+                if held.used
+                or held.is_missed
+                or held.share.held
+                or now_s - held.tried_at < max(REFRESH_S, held.limit.burst)
+            }
 
     def _is_due(self, held: Held, now_s: float) -> bool:
         if held.limit.local or held.limit.pauses:
