@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.booking import Full
-from holdfast.dispatch.columns import Item
+from holdfast.dispatch.lanes import Item, lane_of
 from holdfast.dispatch.table import TriggerTable
 from holdfast.store import Level
 from holdfast.testing.build import a_trigger
@@ -129,6 +129,18 @@ def test_triggers_without_a_key_are_one_group():
     assert taken(table, lambda t: None if t.fairness_key else Full(key_only=True)) == [3]
     table.release(None)
 
+    assert taken(table) == [1, 2]
+
+
+def test_a_trigger_that_left_its_lane_and_came_back_is_still_known_to_stand_there():
+    table = a_table("a", "a")
+    assert taken(table, refusing("a")) == []
+    trigger = table.remove(1).trigger
+    table.add(trigger, Level(1, 1), lane_of(trigger))
+
+    table.release("a")
+
+    assert {item.trigger.id for item in table.aside(trigger.priority, "mail")} == {1, 2}
     assert taken(table) == [1, 2]
 
 

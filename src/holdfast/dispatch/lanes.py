@@ -190,6 +190,7 @@ class Lanes:
         if self._passes.mode == "cost":
             self._charged[item.trigger.id] = self._estimate(group)
         heappop(group.heads)
+        self.aside.discard(item.trigger.id)
         self._drop_first(lane)
         self._list(group)
 
@@ -259,7 +260,8 @@ class Lanes:
         return None
 
     def _drop_first(self, lane: Lane) -> None:
-        self.aside.discard(lane.items.popleft().trigger.id)
+        # A dead one may be back in the lane, as another item: `aside` is not touched here.
+        lane.items.popleft()
         if lane.items:
             lane.group.list_head(lane)
         else:
