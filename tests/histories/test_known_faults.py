@@ -31,11 +31,12 @@ def an_owner(column: ModelColumn, epoch: int) -> tuple[Intake, Partition]:
 
 def write(column: ModelColumn, owner: tuple[Intake, Partition], *triggers: Trigger) -> list[Level]:
     intake, partition = owner
-    (entries,) = intake.choose([(partition, triggers)])
+    (parts,) = intake.choose([(partition, triggers)])
+    entries = parts[0].entries
     mark = partition.columns[COLUMN].mark
     record = Record(partition=0, epoch=partition.epoch, entries=entries, marks={COLUMN: mark})
     assert column.record(record)
-    intake.merge(intake.appended(partition, entries, early=False))
+    intake.merge(intake.appended(partition, parts, early=False))
     return [entry.level for entry in entries]
 
 

@@ -43,11 +43,11 @@ def test_a_trigger_of_an_empty_column_skips_the_backlog_and_later_ones_keep_the_
     intake = an_intake()
     intake.hear([a_trigger(1)])
     (partition,) = intake.partitions.values()
-    entries = intake.choose([(partition, [a_trigger(2)])])[0]
+    parts = intake.choose([(partition, [a_trigger(2)])])[0]
     intake.hear([a_trigger(3)])  # an append is under way: no skip now
 
     assert [trigger.id for trigger in partition.unwritten.values()] == [3]
-    intake.merge(intake.appended(partition, entries, early=True))
+    intake.merge(intake.appended(partition, parts, early=True))
     assert taken(intake) == [1, 2]
 
 
@@ -61,8 +61,8 @@ def test_what_came_together_is_dispatched_together_whatever_its_partition():
     ]
 
     chosen = intake.choose(lines)
-    for (partition, _), entries in zip(lines, chosen, strict=True):
-        intake.merge(intake.appended(partition, entries, early=False))
+    for (partition, _), parts in zip(lines, chosen, strict=True):
+        intake.merge(intake.appended(partition, parts, early=False))
 
     assert taken(intake) == [1, 2, 3, 4, 5]
 
@@ -107,8 +107,8 @@ def test_a_trigger_that_was_let_go_of_undecided_is_news_again():
 def test_the_exact_read_skips_what_an_early_read_has_appended():
     intake = an_intake()
     (partition,) = intake.partitions.values()
-    entries = intake.choose([(partition, [a_trigger(1)])])[0]
-    intake.merge(intake.appended(partition, entries, early=True))
+    parts = intake.choose([(partition, [a_trigger(1)])])[0]
+    intake.merge(intake.appended(partition, parts, early=True))
 
     assert intake.unknown_rows(partition, [a_trigger(1)]) == []
     assert intake.unknown_rows(partition, [a_trigger(1, version=2)]) == [a_trigger(1, version=2)]
@@ -119,8 +119,8 @@ def test_one_decision_acks_both_places_of_a_trigger_but_not_a_newer_version():
     intake.hear([a_trigger(1)])
     (partition,) = intake.partitions.values()
     for version in (1, 3):
-        entries = intake.choose([(partition, [a_trigger(1, version=version)])])[0]
-        intake.merge(intake.appended(partition, entries, early=False))
+        parts = intake.choose([(partition, [a_trigger(1, version=version)])])[0]
+        intake.merge(intake.appended(partition, parts, early=False))
     backlog = partition.columns[Column(5, "mail")]
 
     intake.decided(TaskId(1), 1)
@@ -137,7 +137,8 @@ def test_an_entry_dropped_from_the_window_keeps_the_other_place_of_its_task():
     intake.merge(intake.appended(partition, first, early=False))
     backlog = partition.columns[Column(5, "mail")]
     second = Entry(Level(9, 99), a_trigger(1))
-    intake._offer(backlog, second, backlog.shown(second.level))
+    ((shown, _, _),) = backlog.shown([second])
+    intake._offer(backlog, second, shown)
 
     intake._drop(backlog, second)
 
@@ -152,9 +153,9 @@ def test_a_takeover_gives_levels_above_everything_its_predecessor_stored():
     loaded = Loaded(1, START, marks, {Column(5, "mail"): Tail(Level(1, 77))}, [])
     partition = intake.take(loaded, epoch=2)
 
-    (entry,) = intake.choose([(partition, [a_trigger(1, partition=1)])])[0]
+    ((part,),) = intake.choose([(partition, [a_trigger(1, partition=1)])])
 
-    assert entry.level > Level(1, 77)
+    assert part.entries[0].level > Level(1, 77)
 
 
 def test_a_kind_without_handler_waits_apart_and_is_forgotten_with_its_partition():
@@ -172,8 +173,8 @@ def test_a_long_backlog_in_many_partitions_leaves_room_for_another_kind():
         intake.take(Loaded(number, START, {}, {}, []), epoch=1)
     triggers = [a_trigger(id, partition=id % 32) for id in range(1, 1_001)]
     lines = [(p, [t for t in triggers if t.partition == n]) for n, p in intake.partitions.items()]
-    for (partition, _), entries in zip(lines, intake.choose(lines), strict=True):
-        intake.merge(intake.appended(partition, entries, early=True))
+    for (partition, _), parts in zip(lines, intake.choose(lines), strict=True):
+        intake.merge(intake.appended(partition, parts, early=True))
     newcomer = a_trigger(1_001)._replace(kind="free")
 
     assert intake.hear([newcomer]) == []

@@ -29,7 +29,8 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from holdfast.dispatch.passes import Passes
@@ -40,6 +41,7 @@ DROPPED_ACKS_MAX = 256
 NEW = Mark(ZERO)
 
 _new: Any = tuple.__new__  # a named tuple, in half the time
+_level: Callable[[Entry], Level] = itemgetter(0)
 
 PassFor = Callable[[Trigger], int]
 
@@ -88,6 +90,7 @@ class Backlog:
         self._open: dict[Level, Entry] = {}  # undone triggers in (A, R]
         self._order: deque[Level] = deque()  # levels in (A, R], undone and acked; its last is R
         self._chosen: list[Entry] | None = None  # the append in flight, by level
+        self._may_be_read = False  # a read has ended since they were chosen
         self._written: list[Entry] = []  # appended during the read under way, by level
         self._asked: tuple[Level, int] | None = None  # the read under way
         self._missing: Level | None = (
@@ -174,10 +177,13 @@ class Backlog:
         """Take in the counters that the last owner persisted."""
         self._passes.restore(counters, self.shift)
 
-    def shown(self, level: Level) -> Level:
-        """The level as the node counts, to be compared with those of other partitions."""
-        shown: Level = _new(Level, (level[0] + self.shift, level[1] - self._base))
-        return shown
+    def shown(self, entries: Iterable[Entry]) -> list[tuple[Level, Entry, Backlog]]:
+        """Levels as the node counts, to be compared with those of other partitions."""
+        shift, base = self.shift, self._base
+        return [
+            (_new(Level, (entry[0][0] + shift, entry[0][1] - base)), entry, self)
+            for entry in entries
+        ]
 
     def resize(self, batch_max: int, reload_at: int) -> Merge:
         """Hold at most so many in memory from now on; what no longer fits leaves it."""
@@ -216,19 +222,28 @@ class Backlog:
         The caller writes the entries and then says `appended` or `append_failed`.
         """
         pass_for = pass_for or self._pass_for
-        levels = [(pass_for(trigger), next_seq()) for trigger in triggers]
-        return self.place(triggers, levels)
+        shift, base = self.shift, self._base
+        shown = [(pass_for(trigger) + shift, next_seq() - base) for trigger in triggers]
+        return self.place(triggers, shown)
 
-    def place(self, triggers: Sequence[Trigger], levels: Sequence[tuple[int, int]]) -> list[Entry]:
-        """The same with levels that were chosen before."""
+    def place(self, triggers: Sequence[Trigger], shown: Sequence[tuple[int, int]]) -> list[Entry]:
+        """The same with turns that were taken before: levels as the node counts."""
         assert self._chosen is None, "FAIR-80: one append is in flight per column"
         assert triggers, "an append has at least one trigger"
-        floor, lane = max(1, self._ack_level.pass_), self.lane
+        floor, lane, shift, base = max(1, self._ack_level.pass_), self.lane, self.shift, self._base
         entries = [
-            _new(Entry, (_new(Level, (pass_ if pass_ > floor else floor, seq)), trigger, lane))
-            for trigger, (pass_, seq) in zip(triggers, levels, strict=True)
+            _new(
+                Entry,
+                (
+                    _new(Level, (p if (p := pass_ - shift) > floor else floor, seq + base)),
+                    trigger,
+                    lane,
+                ),
+            )
+            for trigger, (pass_, seq) in zip(triggers, shown, strict=True)
         ]
         self._chosen = sorted(entries, key=_level)
+        self._may_be_read = False
         assert self._chosen[0].level > self._ack_level, "FAIR-15: new levels lie above A"
         return entries
 
@@ -243,8 +258,9 @@ class Backlog:
             self._written = sorted([*self._written, *chosen], key=_level)
             return Merge([], [])
         if self._written:  # the read that they waited for has failed
+            self._may_be_read = True
             chosen, self._written = sorted([*self._written, *chosen], key=_level), []
-        merge = self._merge(self._mergeable(chosen))
+        merge = self._merge(self._mergeable(chosen), may_be_known=self._may_be_read)
         self._advance()
         return merge
 
@@ -275,6 +291,7 @@ class Backlog:
         assert self._asked is not None, "a read ends once"
         _, limit = self._asked
         self._asked = None
+        self._may_be_read = True
         is_full = len(entries) >= limit
         if is_full and entries[-1].level < self._read_level:
             # A gap was read again, and not to its end: the next read goes on from here.
@@ -355,11 +372,11 @@ class Backlog:
                 found[entry.level] = entry
         return sorted(found.values(), key=_level)
 
-    def _merge(self, entries: Sequence[Entry]) -> Merge:
+    def _merge(self, entries: Sequence[Entry], *, may_be_known: bool = True) -> Merge:
         """Put entries, sorted by level, into the window, and drop what no longer fits."""
         if not entries:
             return Merge([], [])
-        if entries[0].level <= self._read_level:
+        if may_be_known and entries[0].level <= self._read_level:
             known = set(self._order)
             entries = [e for e in entries if e.level > self._ack_level and e.level not in known]
         offered = self._unacked(entries)
@@ -425,10 +442,6 @@ class Backlog:
             level = order.popleft()
         if level is not None:
             self._ack_level = level
-
-
-def _level(entry: Entry) -> Level:
-    return entry.level
 
 
 Merged = tuple[Backlog, Merge]

@@ -17,17 +17,17 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from holdfast.clock import Clock
 from holdfast.dispatch.backlog import Merged
-from holdfast.dispatch.intake import Intake, Partition
+from holdfast.dispatch.intake import Intake, Part, Partition
 from holdfast.store import (
     Arrivals,
     Backlogs,
     Column,
     Counters,
     Cursor,
-    Entry,
     LevelCursor,
     Mark,
     Position,
@@ -291,29 +291,30 @@ class Books:
             return
         chosen = self._intake.choose(lines)
         moves = [
-            (partition, entries, position)
-            for (partition, _), entries, position in zip(lines, chosen, positions, strict=True)
+            (partition, parts, position)
+            for (partition, _), parts, position in zip(lines, chosen, positions, strict=True)
         ]
         records = [
             Record(
                 partition=partition.number,
                 epoch=partition.epoch,
-                entries=entries,
+                entries=[entry for part in parts for entry in part.entries],
                 position=position,
-                marks=_marks_of(partition, entries),
+                marks=_marks_of(parts),
             )
-            for partition, entries, position in moves
+            for partition, parts, position in moves
         ]
         try:
             refused = await self._store.record(self._intake.queue, records)
         except BaseException:
-            for partition, entries, _ in moves:
-                self._intake.append_failed(partition, entries)
-                if any(entry.trigger.id in partition.anew for entry in entries):
+            for partition, parts, _ in moves:
+                self._intake.append_failed(partition, parts)
+                written = chain.from_iterable(part.entries for part in parts)
+                if any(entry.trigger.id in partition.anew for entry in written):
                     self._lose(partition)
             raise
         merges: list[Merged] = []
-        for partition, entries, position in moves:
+        for partition, parts, position in moves:
             if partition.number in refused:
                 self._lose(partition)
                 continue
@@ -321,8 +322,7 @@ class Books:
                 continue
             if position is not None:
                 partition.moved_to(position)
-            if entries:
-                merges += self._intake.appended(partition, entries, early=early)
+            merges += self._intake.appended(partition, parts, early=early)
         self._intake.merge(merges)
 
     async def _trim(self) -> None:
@@ -395,7 +395,6 @@ def _lines(triggers: Iterable[Trigger]) -> dict[int, list[Trigger]]:
     return lines
 
 
-def _marks_of(partition: Partition, entries: Sequence[Entry]) -> dict[Column, Mark]:
+def _marks_of(parts: Iterable[Part]) -> dict[Column, Mark]:
     """The marks of the columns that are written anyway, so that A lags little after a crash."""
-    columns = {Column(e.trigger.priority, e.trigger.kind) for e in entries if not e.lane}
-    return {column: partition.columns[column].mark for column in columns}
+    return {part.column: part.backlog.mark for part in parts if not part.column.lane}

@@ -86,9 +86,12 @@ class TableColumn:
 
     def head(self) -> Item | None:
         """The first item that is not held back."""
-        if self._late or self._dead or self.lanes or self.kind.held or self.passes.mode == "cost":
+        if self._dead or self.lanes or self.kind.held or self.passes.mode == "cost":
             return self._first()
-        return self._line[0] if self._line else None
+        line, late = self._line, self._late
+        if late and (not line or late[0][0] < line[0].level):
+            return late[0][2]
+        return line[0] if line else None
 
     def pop(self, head: Item) -> None:
         """Remove the head: V moves."""

@@ -89,6 +89,7 @@ class Dispatcher:
         self._grabs: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self._wake_set = False
+        self._now = clock.now()  # for bookings: the beginning of the pump
         self._loop = asyncio.get_running_loop()
 
     # ── what others tell us ───────────────────────────────────────────────────────────────
@@ -206,6 +207,7 @@ class Dispatcher:
 
     def _pump(self) -> None:
         self._wake_set = False
+        self._now = self._clock.now()
         while not self._is_stopping and len(self._grabs) < self._limits.grabs_max:
             batch: list[Trigger] = []
             take, book = self._table.take, self._book
@@ -248,7 +250,7 @@ class Dispatcher:
         if gate is not None and (full := gate.book(trigger)) is not None:
             return self._refused(trigger, full)
         try:
-            full = self._booking.book(trigger, now=self._clock.now())
+            full = self._booking.book(trigger, now=self._now)
         except Exception as error:
             # It leaves the table to be parked: it must not stop those who stand behind it.
             self._misjudged[trigger.id] = f"the booking policy failed: {error!r}"
@@ -297,12 +299,15 @@ class Dispatcher:
         if self._gate is not None and len(undecided) == len(batch):
             self._gate.doubt(batch)
         intake = self.intake
+        known = intake.known
         for trigger in batch:
             id = trigger.id
             if id in won:
-                intake.decided(id, trigger.version)
+                version = trigger.version
+                intake.decided(id, version)
                 # A trigger for our own attempt is stale, unless it came while we were grabbing.
-                intake.known[id] = max(trigger.version + 1, intake.known.get(id, 0))
+                if known.get(id, 0) <= version:
+                    known[id] = version + 1
             elif id in undecided or id in blocked:
                 self._put_back(trigger, is_blocked=id in blocked)
             else:
@@ -419,7 +424,8 @@ class Dispatcher:
         self._booking.free(trigger)
         if self._gate is not None:
             self._gate.free(trigger)
-        self._table.charge(trigger, None)  # nothing, unless it never ran
+        if self._table.charges_by_cost:
+            self._table.charge(trigger, None)  # nothing, unless it never ran
         key = trigger.ordering_key
         if key is not None and self._busy.get(key) == id:
             del self._busy[key]

@@ -160,6 +160,8 @@ class Gate:
 
     def free(self, trigger: Trigger, *, is_lost: bool = False) -> None:
         """Give back what `book` took; the tokens too, when the trigger was never started."""
+        if not self._booked:
+            return
         for held in self._booked.pop((trigger.id, trigger.version), ()):
             held.used -= 1
             if is_lost and held.limit.rate is not None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from itertools import chain, count
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.dispatch.backlog import NEW, Backlog, Merged
 from holdfast.dispatch.limits import Limits
@@ -37,9 +37,8 @@ NUMBER_BITS = 40  # of a seq, for the triggers of one ownership; the bits above 
 ANYONE = -1
 """The partition of a trigger that its owner has no handler for: any node may try it."""
 
+_new: Any = tuple.__new__  # a named tuple, in half the time
 _arrival = attrgetter("arrived", "id")
-
-
 _shown_level = itemgetter(0)
 
 
@@ -66,15 +65,20 @@ class Partition:
         self.early = max(self.early, position)
 
 
-def _columns_of(entries: Iterable[Entry]) -> set[Column]:
-    return {column_of(entry) for entry in entries}
-
-
 class Place(NamedTuple):
     """Where a trigger stands in a backlog."""
 
     backlog: Backlog
     entry: Entry
+    other: Place | None = None  # where its task stands as well
+
+
+class Part(NamedTuple):
+    """What is appended to one column, or one lane, at once."""
+
+    column: Column
+    backlog: Backlog
+    entries: list[Entry]
 
 
 class Intake:
@@ -93,7 +97,7 @@ class Intake:
         self.limits = limits
         self.partitions: dict[int, Partition] = {}
         self.known: dict[TaskId, int] = {}
-        self.places: dict[TaskId, list[Place]] = {}
+        self.places: dict[TaskId, Place] = {}
         self.unhandled: dict[TaskId, Trigger] = {}
         self._handles = handles
         self._unoffered: list[tuple[Backlog, Entry]] = []
@@ -219,7 +223,7 @@ class Intake:
 
     # ── appends ───────────────────────────────────────────────────────────────────────────
 
-    def choose(self, lines: Sequence[tuple[Partition, Collection[Trigger]]]) -> list[list[Entry]]:
+    def choose(self, lines: Sequence[tuple[Partition, Collection[Trigger]]]) -> list[list[Part]]:
         """Give each trigger its level, line by line; `appended` or `append_failed` must follow.
 
         Turns and numbers follow the arrival over all lines: what came together is dispatched
@@ -242,40 +246,45 @@ class Intake:
         partition: Partition,
         line: Collection[Trigger],
         turns: Mapping[TaskId, tuple[int, int]],
-    ) -> list[Entry]:
-        columns: dict[Column, list[Trigger]] = {}
+    ) -> list[Part]:
+        columns: dict[tuple[int, str, str], list[Trigger]] = {}
         spilling = partition.spilling
         for trigger in line:
             lane = spilling.get(trigger.id, "") if spilling else ""
-            columns.setdefault(Column(trigger.priority, trigger.kind, lane), []).append(trigger)
-        entries: list[Entry] = []
-        for column, triggers in columns.items():
+            place = (trigger.priority, trigger.kind, lane)
+            if place in columns:
+                columns[place].append(trigger)
+            else:
+                columns[place] = [trigger]
+        parts = []
+        for place, triggers in columns.items():
+            column = Column(*place)
             backlog = self._line(partition, column)
-            shift, base = backlog.shift, partition.base
-            shown = [turns[trigger.id] for trigger in triggers]
-            entries += backlog.place(triggers, [(p - shift, seq + base) for p, seq in shown])
-        return entries
+            entries = backlog.place(triggers, [turns[trigger.id] for trigger in triggers])
+            parts.append(Part(column, backlog, entries))
+        return parts
 
-    def appended(
-        self, partition: Partition, entries: Sequence[Entry], *, early: bool
-    ) -> list[Merged]:
+    def appended(self, partition: Partition, parts: Sequence[Part], *, early: bool) -> list[Merged]:
         """The entries are durable: what changes in memory, to be merged."""
-        for _, trigger, lane in entries:
-            if lane:
-                self._spilled(partition, trigger)
-            elif trigger.id in partition.anew:
+        merges: list[Merged] = []
+        for column, backlog, entries in parts:
+            if partition.anew:
+                self._written_anew(partition, entries)
+            if column.lane:
+                for entry in entries:
+                    self._spilled(partition, entry.trigger)
+                merges.append(self.stored.appended(partition, column))
+                continue
+            if early:
+                partition.remembered.update((e.trigger.id, e.trigger.version) for e in entries)
+            merges.append((backlog, backlog.appended()))
+        return merges
+
+    def _written_anew(self, partition: Partition, entries: Iterable[Entry]) -> None:
+        for _, trigger, _ in entries:
+            if trigger.id in partition.anew:
+                partition.anew.discard(trigger.id)
                 self._leave(trigger.id, trigger.version)
-        partition.anew.difference_update(entry.trigger.id for entry in entries)
-        if early:
-            for _, trigger, lane in entries:
-                if not lane:
-                    partition.remembered[trigger.id] = trigger.version
-        return [
-            self.stored.appended(partition, column)
-            if column.lane
-            else (partition.columns[column], partition.columns[column].appended())
-            for column in _columns_of(entries)
-        ]
 
     def _spilled(self, partition: Partition, trigger: Trigger) -> None:
         """A trigger stands in its lane: it leaves the main line.  It may be offered anew."""
@@ -290,18 +299,18 @@ class Intake:
         if self.table.remove(trigger.id) is not None:
             self.known.pop(trigger.id, None)
 
-    def append_failed(self, partition: Partition, entries: Sequence[Entry]) -> None:
+    def append_failed(self, partition: Partition, parts: Sequence[Part]) -> None:
         """Nobody knows whether the entries were written: read everything above P again.
 
         What was to be written anew may stand below P: the partition has to be given up, and
         whoever takes it finds the old entry.
         """
-        for column in _columns_of(entries):
-            self._line(partition, column).append_failed()
+        for column, backlog, entries in parts:
+            backlog.append_failed()
             if column.lane:
                 self.stored.was_read(partition.number, column)
-        for entry in entries:
-            partition.spilling.pop(entry.trigger.id, None)
+                for entry in entries:
+                    partition.spilling.pop(entry.trigger.id, None)
         partition.early = partition.position
         partition.is_dirty = True
 
@@ -311,10 +320,13 @@ class Intake:
         What is known from memory alone does not count, or a crash would lose it.
         """
         missing = []
+        unwritten, remembered, decided = partition.unwritten, partition.remembered, self._decided
+        if not (unwritten or remembered or decided):
+            return list(rows)
         for row in rows:
-            partition.unwritten.pop(row.id, None)
-            is_decided = self._decided.get(row.id, 0) >= row.version
-            if partition.remembered.pop(row.id, 0) < row.version and not is_decided:
+            unwritten.pop(row.id, None)
+            is_decided = decided.get(row.id, 0) >= row.version
+            if remembered.pop(row.id, 0) < row.version and not is_decided:
                 missing.append(row)
         return missing
 
@@ -326,11 +338,7 @@ class Intake:
         for backlog, merge in merges:
             for entry in merge.dropped:
                 self._drop(backlog, entry)
-        offered = [
-            (backlog.shown(entry.level), entry, backlog)
-            for backlog, merge in merges
-            for entry in merge.offered
-        ]
+        offered = [each for backlog, merge in merges for each in backlog.shown(merge.offered)]
         if len(merges) > 1:
             offered.sort(key=_shown_level)
         for shown, entry, backlog in offered:
@@ -340,7 +348,8 @@ class Intake:
         """Offer what found the table full before."""
         waiting, self._unoffered = self._unoffered, []
         for backlog, entry in waiting:
-            self._offer(backlog, entry, backlog.shown(entry.level))
+            for shown, _, _ in backlog.shown([entry]):
+                self._offer(backlog, entry, shown)
 
     # ── triggers leave ────────────────────────────────────────────────────────────────────
 
@@ -352,28 +361,27 @@ class Intake:
 
     def finished(self, id: TaskId, version: int) -> None:
         """Nothing of this task up to this version is in memory any more."""
-        self._leave(id, version)
+        if id in self.places:
+            self._leave(id, version)
         if self.known.get(id, version + 1) <= version:
             del self.known[id]
 
     def _leave(self, id: TaskId, version: int) -> None:
         """Ack the places of this task up to this version."""
-        places = self.places.pop(id, None)
-        if places is None:
-            return
-        newer = []
-        for place in places:
-            if place.entry.trigger.version <= version:
-                place.backlog.ack(place.entry.level)
-                partition = self.partitions.get(place.entry.trigger.partition)
+        place = self.places.pop(id, None)
+        while place is not None:
+            backlog, entry, place = place
+            level, trigger, lane = entry
+            if trigger.version <= version:
+                backlog.ack(level)
+                partition = self.partitions.get(trigger.partition)
                 if partition is not None:
-                    partition.remembered.pop(id, None)
-                    if place.entry.lane:
-                        self.stored.acked(partition, column_of(place.entry))
+                    if partition.remembered:
+                        partition.remembered.pop(id, None)
+                    if lane:
+                        self.stored.acked(partition, column_of(entry))
             else:
-                newer.append(place)
-        if newer:
-            self.places[id] = newer
+                self._stand(id, backlog, entry)
 
     def write_anew(self, trigger: Trigger) -> None:
         """Append a trigger that cannot be grabbed once more, at the end; then ack its old place."""
@@ -393,40 +401,45 @@ class Intake:
             self.known[trigger.id] = trigger.version
 
     def _offer(self, backlog: Backlog, entry: Entry, shown: Level) -> None:
-        id, version = entry.trigger.id, entry.trigger.version
+        level, trigger, lane = entry
+        id, version = trigger.id, trigger.version
         have = self.known.get(id)
         if have is not None and have > version:
-            backlog.ack(entry.level)  # an older version can never be grabbed any more
-            if entry.lane:
-                self.stored.acked(self.partitions[entry.trigger.partition], column_of(entry))
+            backlog.ack(level)  # an older version can never be grabbed any more
+            if lane:
+                self.stored.acked(self.partitions[trigger.partition], column_of(entry))
             return
-        self.places.setdefault(id, []).append(Place(backlog, entry))
         if have == version:
             # It is in the table or on its way already: one decision serves both places.
-            if entry.lane and self.table.remove(id) is not None:
-                self.table.add(entry.trigger, shown, entry.lane)
+            self._stand(id, backlog, entry)
+            if lane and self.table.remove(id) is not None:
+                self.table.add(trigger, shown, lane)
+            return
+        if not self._handles(trigger.kind):
+            self.unhandled[id] = trigger
+        elif not self.table.add(trigger, shown, lane):
+            self._unoffered.append((backlog, entry))
             return
         self.known[id] = version
-        if not self._handles(entry.trigger.kind):
-            self.unhandled[id] = entry.trigger
-        elif not self.table.add(entry.trigger, shown, entry.lane):
-            del self.known[id]
-            self.places[id].pop()
-            self._unoffered.append((backlog, entry))
+        self._stand(id, backlog, entry)
+
+    def _stand(self, id: TaskId, backlog: Backlog, entry: Entry) -> None:
+        """The task stands here in a backlog, and perhaps elsewhere too."""
+        self.places[id] = _new(Place, (backlog, entry, self.places.get(id)))
 
     def _drop(self, backlog: Backlog, entry: Entry) -> None:
         """An entry left the window: it will be read again.  Other places of its task stay."""
         id = entry.trigger.id
-        places = self.places.get(id, [])
-        rest = [place for place in places if place != (backlog, entry)]
+        places = self.places_of(id)
+        rest = [place for place in places if (place.backlog, place.entry) != (backlog, entry)]
         if len(rest) == len(places):
             return  # it was decided meanwhile
-        if rest:
-            self.places[id] = rest
-        elif self.table.remove(id) is None:
-            del self.places[id]  # on its way to a grab: when read again, that grab has decided
-        else:
-            self._forget(id)
+        del self.places[id]
+        for place in rest:
+            self._stand(id, place.backlog, place.entry)
+        # If it is on its way to a grab: when read again, that grab has decided.
+        if not rest and self.table.remove(id) is not None:
+            self.known.pop(id, None)
 
     def _try_for_another(self, trigger: Trigger) -> None:
         may_run = self._handles(trigger.kind) and trigger.ordering_key is None
@@ -437,6 +450,15 @@ class Intake:
         if len(self.unhandled) < self.limits.unhandled_max:
             self.unhandled[trigger.id] = trigger
             self.known[trigger.id] = trigger.version
+
+    def places_of(self, id: TaskId) -> list[Place]:
+        """Everywhere the task stands, also at older versions."""
+        places = []
+        place = self.places.get(id)
+        while place is not None:
+            places.append(place)
+            place = place.other
+        return places
 
     def _forget(self, id: TaskId) -> None:
         self.known.pop(id, None)

@@ -119,7 +119,7 @@ class StoredLanes:
     def _spill(self, item: Item) -> None:
         trigger = item.trigger
         partition = self._intake.partitions.get(trigger.partition)
-        places = self._intake.places.get(trigger.id, ())
+        places = self._intake.places_of(trigger.id)
         if partition is None or any(place.entry.lane for place in places):
             return
         lane = lane_of(trigger)

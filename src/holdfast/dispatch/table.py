@@ -23,7 +23,7 @@ from functools import partial
 from heapq import heappop, heappush, heapreplace
 from itertools import count
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 from holdfast.booking import Full
 from holdfast.dispatch.columns import Kind, TableColumn
@@ -32,6 +32,8 @@ from holdfast.dispatch.passes import NO_WEIGHTS, Key, Passes
 from holdfast.limit import Mode
 from holdfast.store import Level
 from holdfast.task import TaskId, Trigger
+
+_new: Any = tuple.__new__  # a named tuple, in half the time
 
 Book = Callable[[Trigger], Full | None]
 Order = Literal["fair", "arrival"]
@@ -133,7 +135,7 @@ class TriggerTable:
         column = self._column(trigger.priority, trigger.kind)
         if not column.size:
             column.turn = self._next_turn()  # an empty column gathers no credit
-        item = Item(trigger, level, self._next_arrival())
+        item = _new(Item, (trigger, level, self._next_arrival()))
         items[trigger.id] = item
         may_lead = column.add(item, lane)
         if column.number == UNLISTED or (may_lead and self._by_arrival):

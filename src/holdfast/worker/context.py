@@ -32,28 +32,27 @@ class CurrentTask:
     metadata: dict[str, Any]  # the caller's own, and its trace context under "traceparent"
 
 
-_current: ContextVar[CurrentTask] = ContextVar("holdfast_current_task")
+_current: ContextVar[Grabbed] = ContextVar("holdfast_current_task")
 
 
 def current_task() -> CurrentTask:
     """The attempt that this code runs in; LookupError outside of a handler."""
-    return _current.get()
+    task = _current.get()
+    return CurrentTask(
+        task.id,
+        task.version,
+        task.kind,
+        task.queue,
+        task.attempt,
+        task.deliveries,
+        task.priority,
+        task.ordering_key,
+        task.fairness_key,
+        task.enqueued_at,
+        msgspec.json.decode(task.metadata) if task.metadata else {},
+    )
 
 
 def enter(task: Grabbed) -> None:
     """Make the task current for the rest of this context."""
-    _current.set(
-        CurrentTask(
-            task.id,
-            task.version,
-            task.kind,
-            task.queue,
-            task.attempt,
-            task.deliveries,
-            task.priority,
-            task.ordering_key,
-            task.fairness_key,
-            task.enqueued_at,
-            msgspec.json.decode(task.metadata) if task.metadata else {},
-        )
-    )
+    _current.set(task)

@@ -128,7 +128,11 @@ class Worker:
         for task in run.tasks:
             assert task.id not in self._runs, "one attempt of a task at a time on a node"
             self._runs[task.id] = run
-        run.attempt = self._loop.create_task(self._make_sure(run, handler))
+        work = self._make_sure(run, handler)
+        if self._loop.get_task_factory() is None:  # what create_task does, in half the time
+            run.attempt = asyncio.Task(work, loop=self._loop, name=handler.kind)
+        else:
+            run.attempt = self._loop.create_task(work, name=handler.kind)
 
     async def _make_sure(self, run: Run, handler: Handler) -> None:
         """Whatever ends the attempt, its tasks and slots do not stay behind."""
