@@ -258,12 +258,13 @@ class Steps:
 
     def trimming(self) -> Record:
         backlog = self.backlog
+        passes = self.intake.table.passes(COLUMN.priority, COLUMN.kind)
         return Record(
             partition=PARTITION,
             epoch=self.epoch,
             trims={COLUMN: backlog.trim()},
             marks={COLUMN: backlog.mark},
-            counters={COLUMN: backlog.counters(LIMITS.counters_kept)},
+            counters={COLUMN: backlog.counted(passes.busiest(LIMITS.counters_kept))},
         )
 
     def delete(self) -> History:

@@ -169,9 +169,9 @@ class Backlog:
         """What to persist.  An older one costs repeated offers, never a trigger."""
         return Mark(self._ack_level, self.top_pass)
 
-    def counters(self, count: int) -> dict[str | None, int]:
-        """The last passes of the busiest keys, to persist, as this partition counts."""
-        return {key: last - self.shift for key, last in self._passes.busiest(count).items()}
+    def counted(self, passes: Counters) -> dict[str | None, int]:
+        """The last passes of keys, to persist, as this partition counts."""
+        return {key: last - self.shift for key, last in passes.items()}
 
     def restore(self, counters: Counters) -> None:
         """Take in the counters that the last owner persisted."""

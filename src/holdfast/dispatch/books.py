@@ -333,6 +333,7 @@ class Books:
             self._trim_at = now + self._limits.trim_s
             self._intake.fit()
         records, trimmed = [], []
+        busiest: dict[Column, Counters] = {}
         lanes = self._intake.stored.trims(now)
         for partition in self._intake.partitions.values():
             trims = {}
@@ -341,7 +342,7 @@ class Books:
                 if is_due and (span := backlog.trim()):
                     trims[column] = span
                     trimmed.append((partition.number, backlog, span[1]))
-            counters = self._counters_of(partition) if by_time else {}
+            counters = self._counters_of(partition, busiest) if by_time else {}
             marks = {column: partition.columns[column].mark for column in trims}
             trims |= {c: span for (number, c), span in lanes.items() if number == partition.number}
             if trims or counters:
@@ -370,11 +371,19 @@ class Books:
             if number in self._intake.partitions:
                 self._lose(self._intake.partitions[number])
 
-    def _counters_of(self, partition: Partition) -> dict[Column, Counters]:
-        """What is worth persisting: the counters that have changed."""
+    def _counters_of(
+        self, partition: Partition, busiest: dict[Column, Counters]
+    ) -> dict[Column, Counters]:
+        """What is worth persisting: the counters that have changed.
+
+        `busiest` collects those of each column, which all partitions share.
+        """
         found: dict[Column, Counters] = {}
         for column, backlog in partition.columns.items():
-            counters = backlog.counters(self._limits.counters_kept)
+            if column not in busiest:
+                passes = self._intake.table.passes(column.priority, column.kind)
+                busiest[column] = passes.busiest(self._limits.counters_kept)
+            counters = backlog.counted(busiest[column])
             if counters != partition.counters.get(column, {}):
                 found[column] = partition.counters[column] = counters
         return found

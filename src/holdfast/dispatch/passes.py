@@ -34,7 +34,7 @@ Key = str | None  # tasks without a key form one group
 
 STRIDE = 1_000
 WEIGHT_MIN, WEIGHT_MAX = 0.001, 1_000.0
-EXACT_MAX = 2_000  # keys with a counter of their own
+EXACT_MAX = 10_000  # keys with a counter of their own
 FIRST = 1
 NO_WEIGHTS: Mapping[Key, float] = {}
 
@@ -189,7 +189,7 @@ class Passes:
 ROWS = 5
 WIDTH = 10_000
 RESEED_AFTER = 250_000  # notes; then one row gets new places, so that no collision lasts
-_MASK = (1 << 64) - 1
+_MASK = (1 << 60) - 1
 
 
 class Sketch:
@@ -217,14 +217,19 @@ class Sketch:
         self._coming: _Row | None = None  # replaces the oldest
         self._from = 0  # the top pass at which it does
         self._notes = 0
+        self._found: tuple[Key, list[int]] | None = None  # the key asked for last, its places
 
     def last(self, key: Key, top: int) -> int:
         """The last pass of the key or a higher one; 0 when there is none."""
         if self._coming is not None and top >= self._from:
             self._rows = [*self._rows[1:], self._coming]
-            self._coming = None
-        hashed = _hashed(key)
-        return min(row.cells[row.place(hashed)] for row in self._rows)
+            self._coming = self._found = None
+        lowest = -1
+        for row, place in zip(self._rows, self._places(key), strict=False):
+            cell = row.cells[place]
+            if cell < lowest or lowest < 0:
+                lowest = cell
+        return lowest
 
     def says_nothing(self, top: int) -> bool:
         return self._highest + self._step <= top
@@ -233,30 +238,34 @@ class Sketch:
         """Remember the key's last pass; `highest` is the highest one given to any key."""
         self._highest = max(self._highest, pass_)
         self._step = max(self._step, step)
-        hashed = _hashed(key)
-        for row in self._rows if self._coming is None else (*self._rows, self._coming):
-            place = row.place(hashed)
+        rows = self._rows if self._coming is None else [*self._rows, self._coming]
+        for row, place in zip(rows, self._places(key), strict=True):
             if row.cells[place] < pass_:
                 row.cells[place] = pass_
         self._notes += 1
         if self._notes >= self._reseed_after and self._coming is None:
-            self._coming = _Row(self._rng, self._width)
+            self._coming, self._found = _Row(self._rng, self._width), None
             self._from = highest + self._step
             self._notes = 0
 
+    def _places(self, key: Key) -> list[int]:
+        """Where the key stands in each row, the one that is coming included.
+
+        A key is noted right after it was asked for, so the last answer is kept.
+        """
+        if self._found is None or self._found[0] != key:
+            text = b"" if key is None else b"k" + key.encode()
+            hashed = int.from_bytes(blake2b(text, digest_size=7).digest(), "little")
+            rows = self._rows if self._coming is None else [*self._rows, self._coming]
+            width = self._width
+            places = [((hashed * row.factor & _MASK) >> 28) * width >> 32 for row in rows]
+            self._found = (key, places)
+        return self._found[1]
+
 
 class _Row:
-    __slots__ = ("_factor", "_width", "cells")
+    __slots__ = ("cells", "factor")
 
     def __init__(self, rng: Random, width: int) -> None:
-        self._factor = rng.getrandbits(64) | 1
-        self._width = width
+        self.factor = rng.getrandbits(60) | 1  # a place is in the upper bits of its product
         self.cells = [0] * width
-
-    def place(self, hashed: int) -> int:
-        return (hashed * self._factor & _MASK) * self._width >> 64
-
-
-def _hashed(key: Key) -> int:
-    text = b"" if key is None else b"k" + key.encode()
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
