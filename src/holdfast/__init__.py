@@ -17,6 +17,7 @@ from holdfast.store import Answer
 from holdfast.task import State, Task
 from holdfast.tasks import Handle, TaskDefinition
 from holdfast.worker.context import CurrentTask, current_task
+from holdfast.worker.memory import collect_seldom
 
 __version__ = "0.1.0"
 
@@ -53,5 +54,6 @@ __all__ = [
     "Task",
     "TaskDefinition",
     "Unique",
+    "collect_seldom",
     "current_task",
 ]

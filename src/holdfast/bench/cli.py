@@ -27,6 +27,7 @@ from holdfast.bench.measure import Scenario, measured
 from holdfast.bench.plot import drawing
 from holdfast.bench.report import Report
 from holdfast.bench.sustained import AHEAD, BATCH, Sustained
+from holdfast.worker.memory import collect_seldom
 
 EXIT_MISSED, EXIT_WEAK, EXIT_DISAGREES = 1, 2, 8
 
@@ -194,6 +195,7 @@ def _measure(
     def say(text: str) -> None:
         typer.echo(text, err=True)
 
+    collect_seldom()  # as `holdfast worker` does
     with ground(store.value, url) as found:
         report = asyncio.run(measured(scenario, found, runs=runs, say=say))
     if as_json:

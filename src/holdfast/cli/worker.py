@@ -19,6 +19,7 @@ from holdfast.cli.fleet import supervise
 from holdfast.cli.problems import INTERRUPTED, has_colour
 from holdfast.errors import ConfigurationError
 from holdfast.telemetry.logs import LOGGER, HumanFormatter, JsonFormatter
+from holdfast.worker.memory import collect_seldom
 
 
 def worker(
@@ -46,6 +47,7 @@ def worker(
             command += ["--queue", name]
         command += ["--verbose"] if LOGGER.isEnabledFor(logging.DEBUG) else ["--quiet"]
         raise typer.Exit(asyncio.run(supervise(found, command, processes)))
+    collect_seldom()
     asyncio.run(_serve(found, queues, until_stdin_ends=until_stdin_ends))
 
 
