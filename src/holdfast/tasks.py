@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 import msgspec
@@ -228,22 +228,25 @@ class Enqueuer(Generic[P, R]):
         return await self._gate.partition(self.handler.sharding, self._options.ordering_key)
 
     def _new(self, payload: bytes, partition: int) -> NewTask:
+        return NewTask(partition=partition, payload=payload, **self._in_common)
+
+    @cached_property
+    def _in_common(self) -> dict[str, Any]:
+        """What all tasks that are enqueued from here have in common."""
         handler, options = self.handler, self._options
         priority = handler.priority if options.priority is None else options.priority
-        return NewTask(
-            queue=self._gate.require_queue(options.queue) if options.queue else handler.queue,
-            partition=partition,
-            kind=handler.kind,
-            payload=payload,
-            priority=clamped_priority(priority),
-            delay_s=0.0 if options.delay is None else seconds(options.delay),
-            due_at=options.at,
-            fairness_key=options.fairness_key,
-            weight=options.weight,
-            ordering_key=options.ordering_key,
-            metadata=options.metadata_bytes(),
-            key=options.key(handler.kind),
-        )
+        return {
+            "queue": self._gate.require_queue(options.queue) if options.queue else handler.queue,
+            "kind": handler.kind,
+            "priority": clamped_priority(priority),
+            "delay_s": 0.0 if options.delay is None else seconds(options.delay),
+            "due_at": options.at,
+            "fairness_key": options.fairness_key,
+            "weight": options.weight,
+            "ordering_key": options.ordering_key,
+            "metadata": options.metadata_bytes(),
+            "key": options.key(handler.kind),
+        }
 
     def _handle(self, enqueued: Enqueued) -> Handle[R]:
         if not enqueued.created and self._options.duplicates_raise:

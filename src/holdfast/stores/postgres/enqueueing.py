@@ -15,7 +15,9 @@ from holdfast.errors import StoreUnavailable
 from holdfast.sql.query import Script
 from holdfast.stores.postgres.connection import Database, Session
 from holdfast.stores.postgres.rows import alike
-from holdfast.task import Enqueued, NewTask, State, TaskId, clamped_priority
+from holdfast.task import Enqueued, NewTask, State, clamped_priority
+
+_STATES = list(State)  # by number: State(…) takes four times as long
 
 CLAIMS_MAX = 5  # of one key that disappears each time before its holder can be read
 
@@ -130,11 +132,11 @@ async def _keys_taken(
 
 
 def created(row: Sequence[Any]) -> Enqueued:
-    return Enqueued(TaskId(row[0]), State(row[1]), True, row[2])
+    return Enqueued(row[0], _STATES[row[1]], True, row[2])
 
 
 def found(row: Sequence[Any]) -> Enqueued:
-    return Enqueued(TaskId(row[0]), State(row[1]), False, row[2])
+    return Enqueued(row[0], _STATES[row[1]], False, row[2])
 
 
 def _restless() -> StoreUnavailable:
