@@ -139,6 +139,7 @@ class Grabbed(NamedTuple):
     queue: str
     partition: int
     fairness_key: str | None
+    weight: float  # of its fairness key, as it was enqueued
     ordering_key: str | None
     metadata: bytes | None
     enqueued_at: datetime

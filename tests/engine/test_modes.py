@@ -272,3 +272,22 @@ async def test_cancelling_one_task_of_a_batch_leaves_the_others_alone(app, heard
         State.DONE,
     ]
     assert {event.task for event in heard.all(TaskSettled)} == {h.id for h in handles[1:]}
+
+
+async def test_a_repeated_task_keeps_the_weight_of_its_key(app):
+    calls = 0
+
+    @app.task
+    async def poll() -> None:
+        nonlocal calls
+        calls += 1
+        return Again() if calls == 1 else None  # type: ignore[return-value]
+
+    async with app.node() as node:
+        bus, published = node._bus, []
+        publish = bus.publish
+        bus.publish = lambda triggers: (published.extend(triggers), publish(triggers))
+        await poll.options(fairness_key="acme", weight=2.5).enqueue()
+        await node.drained(10)
+
+    assert [(t.version, t.fairness_key, t.weight) for t in published][-1] == (3, "acme", 2.5)

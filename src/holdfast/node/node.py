@@ -348,7 +348,7 @@ class Node:
                         task.kind,
                         task.priority,
                         task.fairness_key,
-                        1.0,
+                        task.weight,
                         task.ordering_key,
                     )
                 )

@@ -49,6 +49,7 @@ def a_grabbed(id: int = 1, kind: str = "mail", **fields: Any) -> Grabbed:
         "queue": "default",
         "partition": 0,
         "fairness_key": None,
+        "weight": 1.0,
         "ordering_key": None,
         "metadata": None,
         "enqueued_at": START,

@@ -127,15 +127,12 @@ class ModelStore(ModelRules, ModelPartitions):
         return self._keep(replace(moved, finished_at=self._clock.now()) if is_final else moved)
 
     def _trigger(self, task: Task) -> Trigger:
-        own: dict[str, Any] = {
-            "due_at": None,
-            "weight": self._weights[task.id],
-            "arrived": self._arrived[task.id],
-        }
-        names = Trigger._fields
-        return Trigger(
-            **{name: own[name] if name in own else getattr(task, name) for name in names}
-        )
+        weight, arrived = self._weights[task.id], self._arrived[task.id]
+        return Trigger(**_facts(Trigger, task, due_at=None, weight=weight, arrived=arrived))
+
+    def _grabbed(self, task: Task) -> Grabbed:
+        weight, attempt = self._weights[task.id], task.attempts + 1
+        return Grabbed(**_facts(Grabbed, task, weight=weight, attempt=attempt))
 
     async def grab(
         self,
@@ -156,7 +153,7 @@ class ModelStore(ModelRules, ModelPartitions):
             if task is None:
                 continue
             if (task.state, task.version, task.node) == (State.PROCESSING, version + 1, node):
-                answer.tasks.extend([_grabbed(task)] if repeat else [])
+                answer.tasks.extend([self._grabbed(task)] if repeat else [])
             if (task.state, task.version) != (State.SUBMITTED, version):
                 continue
             if task.ordering_key is not None:
@@ -168,7 +165,9 @@ class ModelStore(ModelRules, ModelPartitions):
             seconds = deadlines_s.get(task.kind)
             deadline_at = seconds and self._clock.now() + timedelta(seconds=seconds)
             fields = {"deliveries": task.deliveries + 1, "deadline_at": deadline_at or None}
-            answer.tasks.append(_grabbed(self._moved(task, Event.GRABBED, node=node, **fields)))
+            answer.tasks.append(
+                self._grabbed(self._moved(task, Event.GRABBED, node=node, **fields))
+            )
         return answer
 
     def _is_blocked(self, task: Task, skip_errors: bool) -> bool:
@@ -377,10 +376,9 @@ def _holds_up(elder: Task, skip_errors: bool) -> bool:
     return False
 
 
-def _grabbed(task: Task) -> Grabbed:
-    own: dict[str, Any] = {"attempt": task.attempts + 1}
-    names = Grabbed._fields
-    return Grabbed(**{name: own[name] if name in own else getattr(task, name) for name in names})
+def _facts(value: Any, task: Task, **own: Any) -> dict[str, Any]:
+    """The fields of a value that tells of the task."""
+    return {name: own[name] if name in own else getattr(task, name) for name in value._fields}
 
 
 def _due_of(task: Task) -> datetime | None:

@@ -18,7 +18,7 @@ from holdfast.stores.sqlite.statements import as_list, run, run_many
 from holdfast.task import FINAL, MOVES, Event, Grabbed, Outcome, State, TaskId, Trigger
 
 _SUBMITTED, _PROCESSING = int(State.SUBMITTED), int(State.PROCESSING)
-_VERSION, _KIND, _QUEUE, _PARTITION, _ORDERING_KEY, _STATE, _NODE = 1, 2, 7, 8, 10, 13, 14
+_VERSION, _KIND, _QUEUE, _PARTITION, _ORDERING_KEY, _STATE, _NODE = 1, 2, 7, 8, 11, 14, 15
 
 
 class Grabbing:

@@ -197,13 +197,14 @@ class GrabContract:
         assert 590 < (row.deadline_at - row.enqueued_at).total_seconds() < 660
 
     async def test_a_grab_returns_what_the_handler_needs(self, store: Store) -> None:
-        new = a_task(priority=2, partition=3, fairness_key="t", metadata=b'{"a":1}')
+        new = a_task(priority=2, partition=3, fairness_key="t", weight=2.5, metadata=b'{"a":1}')
 
         (task,) = await grabbed(store, new)
 
         assert (task.kind, task.payload, task.priority) == ("email", b"hello", 2)
         assert (task.queue, task.partition) == (QUEUE, 3)
-        assert (task.fairness_key, task.ordering_key, task.metadata) == ("t", None, b'{"a":1}')
+        assert (task.fairness_key, task.weight) == ("t", 2.5)
+        assert (task.ordering_key, task.metadata) == (None, b'{"a":1}')
         assert task.enqueued_at == (await look(store, task.id)).enqueued_at
 
     async def test_a_batch_takes_what_it_can_and_leaves_the_rest(self, store: Store) -> None:
