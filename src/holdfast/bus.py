@@ -15,7 +15,8 @@ Hear = Callable[[str, Sequence[Trigger]], Sequence[Trigger]]
 """Called with a queue and triggers of it; no triggers means "look yourself" (a doorbell).
 
 Answers the triggers that the listener has no use for, because it does not own their partition:
-a bus that reaches further than this process carries only those on.
+a bus that reaches further than this process carries only those on.  What it owns but has no room
+for is not among them: it emits `TriggersRefused` at once, while the sender is still in `publish`.
 """
 
 

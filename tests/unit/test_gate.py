@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+import pytest
+
 from holdfast.clock import SystemClock
-from holdfast.dispatch.gate import Gate
+from holdfast.dispatch.gate import ASK_S, REFRESH_S, Gate
 from holdfast.ids import NodeId
-from holdfast.limit import Limit
+from holdfast.limit import Limit, Share, Want
+from holdfast.task import Trigger
 from holdfast.telemetry.events import Events
 from holdfast.testing.build import a_trigger
 from holdfast.testing.model import ModelStore
+from holdfast.testing.simulate import World, simulate
 
 
 async def a_gate(*limits: Limit) -> Gate:
@@ -63,3 +72,136 @@ async def test_keys_that_came_once_do_not_fill_memory():
     gate._forget_idle(SystemClock().seconds() + 10.0)
 
     assert len(gate._held) == 0
+
+
+# ── asking the store for shares, in virtual time ──────────────────────────────────────────────
+
+SIZE = 6
+
+
+class Asked(ModelStore):
+    """Counts how often each node asks."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(clock=world)
+        self.asks: Counter[str] = Counter()
+
+    async def allot(self, queue: str, wants: Sequence[Want], *, node: NodeId) -> list[Share]:
+        self.asks[node] += 1
+        await asyncio.sleep(0.001)
+        return await super().allot(queue, wants, node=node)
+
+
+class Busy:
+    """A node that never runs out of tasks, each of which runs for so long."""
+
+    def __init__(self, world: World, store: Asked, name: str, *, run_s: float) -> None:
+        self.running: dict[int, Trigger] = {}
+        self.most = 0
+        self._ids = count(1)
+        self._run_s = run_s
+        self._world = world
+        self._store = store
+        self._name = name
+        self.gate = Gate(
+            "q",
+            node=NodeId(name),
+            store=store,
+            clock=world,
+            events=Events(),
+            running=lambda: list(self.running.values()),
+            switched=lambda mode: None,
+            opened=self._start,
+        )
+
+    async def __aenter__(self) -> Busy:
+        await self.gate.open()
+        self._keeping = asyncio.create_task(self.gate.keep())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._keeping.cancel()
+        await asyncio.gather(self._keeping, return_exceptions=True)
+
+    @property
+    def asks(self) -> int:
+        return self._store.asks[self._name]
+
+    def _start(self, keys: Iterable[str | None] | None = None) -> None:
+        while self.gate.book(trigger := a_trigger(next(self._ids))) is None:
+            self.running[trigger.id] = trigger
+            self.most = max(self.most, len(self.running))
+            self._world.call_later(self._run_s, self._end, trigger)
+
+    def _end(self, trigger: Trigger) -> None:
+        if self._keeping.done():
+            return
+        del self.running[trigger.id]
+        self.gate.free(trigger)
+        self._start()
+
+
+async def a_limited_store(world: World) -> Asked:
+    store = Asked(world)
+    await store.change_rules("q", limits=[Limit(name="six", queue="q", concurrency=SIZE)])
+    return store
+
+
+@pytest.mark.parametrize("run_s", [0.1, 60.0])
+def test_a_node_that_uses_a_whole_limit_asks_for_it_about_once_a_second(run_s):
+    async def main(world: World) -> None:
+        store = await a_limited_store(world)
+        async with Busy(world, store, "one", run_s=run_s) as one:
+            await asyncio.sleep(1.0)
+            before = one.asks
+            assert len(one.running) == SIZE
+
+            await asyncio.sleep(10.0)
+
+            assert 8 / REFRESH_S <= one.asks - before <= 12 / REFRESH_S
+            assert len(one.running) == one.most == SIZE
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("run_s", [0.05, 0.5])
+@pytest.mark.parametrize("alone_s", [0.0, 3.0, 3.1, 3.5])
+def test_two_nodes_that_compete_have_their_shares_within_a_second_and_a_task(alone_s, run_s):
+    async def main(world: World) -> None:
+        store = await a_limited_store(world)
+        async with Busy(world, store, "one", run_s=run_s) as one:
+            await asyncio.sleep(alone_s)
+            async with Busy(world, store, "two", run_s=run_s) as two:
+                shared_s = await _until_shared(world, one, two)
+                assert shared_s <= REFRESH_S + ASK_S + run_s
+                for _ in range(2_000):
+                    await asyncio.sleep(0.001)
+                    assert len(one.running) + len(two.running) <= SIZE
+                assert len(one.running) == len(two.running) == SIZE // 2
+
+    simulate(main)
+
+
+async def _until_shared(world: World, one: Busy, two: Busy) -> float:
+    began_s = world.seconds()
+    async with asyncio.timeout(5):
+        while not len(one.running) == len(two.running) == SIZE // 2:
+            assert len(one.running) + len(two.running) <= SIZE
+            await asyncio.sleep(0.001)
+    return world.seconds() - began_s
+
+
+def test_a_node_that_waits_gets_the_whole_limit_when_the_other_one_leaves():
+    async def main(world: World) -> None:
+        store = await a_limited_store(world)
+        async with Busy(world, store, "one", run_s=0.05) as one:
+            async with Busy(world, store, "two", run_s=0.05) as two:
+                await _until_shared(world, one, two)
+            await two.gate.close()
+            left_s = world.seconds()
+            async with asyncio.timeout(5):
+                while len(one.running) < SIZE:
+                    await asyncio.sleep(0.001)
+            assert world.seconds() - left_s <= 0.2
+
+    simulate(main)

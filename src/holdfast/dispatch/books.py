@@ -59,7 +59,7 @@ class Books:
         self._runs_low = runs_low  # whether the table will soon have nothing left to start
         self._wake = asyncio.Event()
         self._rang = False
-        self._lacked_room = False  # an early read stopped for want of room: again at the next turn
+        self._lacked_room = False  # somebody found no room: an early read at the next turn
         self._exact_at = 0.0
         self._trim_at = clock.seconds() + self._limits.trim_s
         self._open: set[int] = set()  # transactions that early reads found open
@@ -69,6 +69,13 @@ class Books:
         """The doorbell: somebody committed a task of this queue."""
         self._rang = True
         self._wake.set()
+
+    def refused(self) -> None:
+        """Triggers found no room here: their rows are read once something was written or started.
+
+        They are not looked for sooner, or each of them would cost a read in vain.
+        """
+        self._lacked_room = True
 
     def nudge(self) -> None:
         """Something in memory changed that the books may have to write or read."""
@@ -116,7 +123,7 @@ class Books:
             more = await self._read_early()
         now = self._clock.seconds()
         spill_s = self._intake.stored.spill(now)
-        await self._append()
+        has_written = await self._append()
         await self._read_levels()
         rest_s = self._limits.idle_wait_s
         now = self._clock.seconds()
@@ -131,6 +138,8 @@ class Books:
         self._offered()
         if more or self._wants_turn() or (self._rang and not self._is_behind):
             return 0.0
+        if has_written and self._lacked_room and not self._is_behind:
+            return 0.0  # what was written has made room
         if spill_s is not None:
             rest_s = min(rest_s, spill_s)
         return max(0.0, min(self._exact_at - self._clock.seconds(), rest_s))
@@ -269,8 +278,8 @@ class Books:
 
     # ── writes ────────────────────────────────────────────────────────────────────────────
 
-    async def _append(self) -> None:
-        """Write what may not skip the backlog."""
+    async def _append(self) -> bool:
+        """Write what may not skip the backlog; True when there was something."""
         lines: list[tuple[Partition, list[Trigger]]] = []
         for partition in self._intake.partitions.values():
             if partition.unwritten:
@@ -278,6 +287,7 @@ class Books:
                 partition.unwritten.clear()
                 partition.awaiting.clear()
         await self._record(lines, [None] * len(lines), early=True)
+        return bool(lines)
 
     async def _record(
         self,

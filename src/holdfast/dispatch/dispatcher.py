@@ -7,11 +7,12 @@ decides: a trigger that comes late, twice or for nothing costs one row of one st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.booking import Booking, Full
 from holdfast.clock import Clock
+from holdfast.dispatch.alarm import Alarm
 from holdfast.dispatch.books import Books
 from holdfast.dispatch.gate import Gate
 from holdfast.dispatch.intake import ANYONE, Intake
@@ -22,7 +23,14 @@ from holdfast.ids import NodeId
 from holdfast.limit import Mode
 from holdfast.store import Grab, Loaded, Running, Store
 from holdfast.task import Grabbed, TaskId, Trigger
-from holdfast.telemetry.events import Events, GrabLost, PartitionTaken, StoreFailed, TaskGrabbed
+from holdfast.telemetry.events import (
+    Events,
+    GrabLost,
+    PartitionTaken,
+    StoreFailed,
+    TaskGrabbed,
+    TriggersRefused,
+)
 
 
 class Kinds(Protocol):
@@ -91,15 +99,27 @@ class Dispatcher:
         self._wake_set = False
         self._now = clock.now()  # for bookings: the beginning of the pump
         self._loop = asyncio.get_running_loop()
+        idle_wait_s = limits.idle_wait_s
+        self._alarm = Alarm(self._time_came, self.slot_freed, clock=clock, idle_wait_s=idle_wait_s)
 
     # ── what others tell us ───────────────────────────────────────────────────────────────
 
-    def hear(self, triggers: Sequence[Trigger]) -> None:
-        """Hints from the bus; none means "look yourself"."""
+    def hear(self, triggers: Sequence[Trigger]) -> Sequence[Trigger]:
+        """Hints from the bus; none means "look yourself".  Never waits.
+
+        Answers those that found no room, and says so to whoever listens to events, before it
+        returns.  Their tasks stay SUBMITTED in the store and are read as soon as there is room;
+        if the process dies before that, the next owner reads them.
+        """
         if not triggers:
             self.books.ring()
-            return
-        self.intake.hear(triggers)
+            return ()
+        refused = self.intake.hear(triggers)
+        if refused:
+            has_room = self._table.has_room
+            reason = "too many writes are pending" if has_room else "the trigger table is full"
+            self.books.refused()
+            self._events.emit(TriggersRefused(self.queue, len(refused), reason))
         if self._blocked:
             for trigger in triggers:
                 if trigger.ordering_key in self._blocked:
@@ -107,6 +127,7 @@ class Dispatcher:
         if any(partition.unwritten for partition in self.intake.partitions.values()):
             self.books.nudge()
         self.wake()
+        return refused
 
     def take(self, loaded: Loaded, epoch: int) -> None:
         """Begin to dispatch a partition that was claimed under this epoch."""
@@ -194,6 +215,7 @@ class Dispatcher:
     async def stop(self) -> None:
         """No new grabs; those under way are decided and handed over."""
         self._is_stopping = True
+        self._alarm.cancel()
         while self._grabs:
             await asyncio.wait(self._grabs)
 
@@ -266,11 +288,16 @@ class Dispatcher:
         return self._refused(trigger, full)
 
     def _refused(self, trigger: Trigger, full: Full) -> Full:
-        if full.until is not None:
-            wait_s = (full.until - self._clock.now()).total_seconds()
-            keys = (trigger.fairness_key, trigger.ordering_key) if full.key_only else None
-            self._loop.call_later(max(0.0, wait_s), self.slot_freed, keys)
+        self._alarm.set(trigger, full)
         return full
+
+    def _time_came(self, keys: Collection[str | None], is_kind_due: bool) -> None:
+        """A policy refused these keys, or a whole kind, until now: they alone are asked again."""
+        if is_kind_due:
+            self._table.freed()
+        for key in keys:
+            self._release(key)
+        self.wake()
 
     def _is_held(self, key: str | None) -> bool:
         return key in self._busy or key in self._blocked or key in self._foreign

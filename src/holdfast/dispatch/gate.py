@@ -70,6 +70,14 @@ class Held:
             return self.used >= limit.concurrency
         return self.used >= min(self.share.held, self.share.target)
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether this node uses the whole limit: there is nothing to ask for.
+
+        Whoever is refused then goes on when a slot is freed here.
+        """
+        return self.limit.concurrency is not None and self.used >= self.limit.concurrency
+
     def want(self, now_s: float) -> Want:
         """What to ask the store for."""
         if self.limit.concurrency is None:
@@ -204,7 +212,7 @@ class Gate:
             rate, _ = tokens_of(limit, held.weight)
             wait_s = (1.0 - (held.tokens or 0.0)) / rate
             return Full(self._clock.now() + timedelta(seconds=wait_s), key_only=is_key)
-        if not held.is_missed:
+        if not held.is_missed and not held.is_spent:
             held.is_missed, held.ask_at = True, 0.0
             self._asked.set()
         return Full(key_only=is_key)
@@ -291,7 +299,11 @@ class Gate:
                 held.ask_at = now_s + (max(ASK_S, share.wait_s) if held.is_missed else REFRESH_S)
             else:
                 held.share = share
-                held.ask_at = now_s + (ASK_S if held.is_missed else REFRESH_S)
+                if held.is_spent:
+                    held.is_missed = False
+                # Above its target somebody else waits for it: soon there will be news of that.
+                is_soon = held.is_missed or share.held > share.target
+                held.ask_at = now_s + (ASK_S if is_soon else REFRESH_S)
             if held.is_missed and not held.is_full:
                 held.is_missed = False
                 if held.limit.key is None:

@@ -16,7 +16,7 @@ class Limits:
     spill_s: float = 0.05  # first wait before lanes are written when that helped nobody, doubling
     spill_s_max: float = 1.0  # ... up to this
     page: int = 1_000  # rows of one arrivals read, over all partitions
-    append_max: int = 10_000  # triggers waiting to be appended to the backlog
+    append_max: int = 10_000  # triggers of a partition waiting to be appended to the backlog
     remembered_max: int = 1_000_000  # ids appended above P that the exact read will skip
     unhandled_max: int = 10_000  # triggers kept for kinds without a handler
     grab_batch: int = 500

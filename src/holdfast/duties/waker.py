@@ -33,7 +33,7 @@ class Waker:
         queue: str,
         *,
         partitions: Callable[[], Collection[int]],
-        hear: Callable[[Sequence[Trigger]], None],
+        hear: Callable[[Sequence[Trigger]], object],
         clock: Clock,
         poll_s: float = POLL_S,
     ) -> None:

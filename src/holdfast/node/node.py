@@ -311,6 +311,7 @@ class Node:
             else:
                 runnable.append(trigger)
         if runnable:
+            # What it refuses is ours all the same: nobody else could take it in.
             dispatcher.hear(runnable)
         return strange
 

@@ -38,6 +38,15 @@ class TriggerRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class TriggersRefused:
+    """Their owner has no room for so many; their tasks stay SUBMITTED and are read later."""
+
+    queue: str
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TaskGrabbed:
     task: int
     version: int
