@@ -80,6 +80,11 @@ class Books:
         self._exact_at = 0.0
         self.ring()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are arrivals that were not read for want of room or time."""
+        return self._is_behind or self._lacked_room
+
     async def keep(self) -> None:
         """Run until cancelled."""
         back_off_s = self._limits.retry_s
