@@ -5,6 +5,7 @@ A task that is added in your transaction and commits is executed to a recorded e
 
 from holdfast.app import Holdfast
 from holdfast.booking import Booking, Full
+from holdfast.dispatch.size import BacklogSize
 from holdfast.dispatch.slots import AllOf, FixedSlots, PerKey, PerKind
 from holdfast.errors import HoldfastError
 from holdfast.limit import Limit, Rules
@@ -25,6 +26,7 @@ __all__ = [
     "Again",
     "AllOf",
     "Answer",
+    "BacklogSize",
     "Booking",
     "CancelTask",
     "CurrentTask",

@@ -59,6 +59,7 @@ T = TypeVar("T")
 
 DEADLINE = Deadline()
 SPREAD = Spread()
+TURNS_MAX = 1_000
 
 
 class Holdfast:
@@ -125,6 +126,7 @@ class Holdfast:
         deadline: Deadline | Seconds = DEADLINE,
         on_error: Literal["block", "skip"] = "block",
         booking: Booking | None = None,
+        turns: float = 1.0,
         sharding: Sharding = SPREAD,
     ) -> Callable[[Callable[Concatenate[Any, P], Awaitable[R]]], TaskDefinition[P, R]]: ...
     @overload
@@ -141,6 +143,7 @@ class Holdfast:
         deadline: Deadline | Seconds = DEADLINE,
         on_error: Literal["block", "skip"] = "block",
         booking: Booking | None = None,
+        turns: float = 1.0,
         sharding: Sharding = SPREAD,
     ) -> _Decorator: ...
     def task(
@@ -158,6 +161,7 @@ class Holdfast:
         deadline: Deadline | Seconds = DEADLINE,
         on_error: Literal["block", "skip"] = "block",
         booking: Booking | None = None,
+        turns: float = 1.0,
         sharding: Sharding = SPREAD,
     ) -> Any:
         """Register a handler.
@@ -167,7 +171,8 @@ class Holdfast:
         and the settle commit together.  `time_limit` ends one attempt; after `deadline` a task
         that nobody settled counts as stuck.  `on_error` says whether later tasks of the same
         ordering key wait for one that is parked in ERROR.  `booking` limits the kind on top of
-        the node's slots; `sharding` chooses the partitions of its tasks.
+        the node's slots; it is served `turns` times while other kinds of its priority are served
+        once.  `sharding` chooses the partitions of its tasks.
         """
 
         def register(function: Any) -> TaskDefinition[Any, Any]:
@@ -183,6 +188,7 @@ class Holdfast:
                 deadline_s=_deadline_s(deadline),
                 skips_errors=on_error == "skip",
                 booking=booking,
+                turns=turns,
                 sharding=sharding,
             )
             self.registry.add(handler)
@@ -200,6 +206,7 @@ class Holdfast:
         priority: int = PRIORITY_DEFAULT,
         time_limit: Seconds | None = None,
         booking: Booking | None = None,
+        turns: float = 1.0,
     ) -> Callable[[Callable[[list[T]], Awaitable[None]]], TaskDefinition[[T], None]]:
         """Register a handler that takes up to `max` tasks in one call, as a list of their values.
 
@@ -218,6 +225,7 @@ class Holdfast:
                 batch_max=max,
                 time_limit_s=None if time_limit is None else seconds(time_limit),
                 booking=booking,
+                turns=turns,
                 sharding=SPREAD,
             )
             self.registry.add(handler)
@@ -239,6 +247,11 @@ class Holdfast:
         kind = name or function.__name__
         if not hasattr(policies["retry"], "delay_s"):
             raise ConfigurationError(f"task {kind!r}: retry= takes a policy: Retry(attempts=5)")
+        turns = policies["turns"]
+        if type(turns) not in (int, float) or not 0 < turns <= TURNS_MAX:
+            raise ConfigurationError(
+                f"task {kind!r}: turns= is a number above 0, at most {TURNS_MAX}; it is {turns!r}"
+            )
         if mode is None:
             mode = "async" if is_async else "thread"
         if (mode == "async") != is_async:

@@ -34,6 +34,7 @@ class Handler:
     time_limit_s: float | None = None
     deadline_s: float = 3600.0
     skips_errors: bool = False  # ordering key: do not wait for an elder in ERROR
+    turns: float = 1.0  # served so often while other kinds of its priority are served once
 
 
 class Registry:

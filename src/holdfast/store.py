@@ -3,7 +3,7 @@
 A store is a set of small roles; each part of the engine asks for the narrowest one:
 
     Tasks      client and worker      enqueue · grab · settle · transaction · change · get
-    Backlogs   dispatcher             claim · load · arrivals · record · levels
+    Backlogs   dispatcher             claim · load · arrivals · record · levels · count_levels
     Leases     coordinator            renew · members · leave · holdings · let_go · wish
     Agenda     duties                 submit_due · resume_lost · running_of · moved_on · park …
     Rulebook   node, CLI              rules · change_rules · allot
@@ -363,6 +363,10 @@ class Backlogs(Protocol):
 
     async def levels(self, queue: str, cursors: Sequence[LevelCursor]) -> list[list[Entry]]:
         """Backlog entries above each cursor, in level order, one list a cursor."""
+        ...
+
+    async def count_levels(self, queue: str, cursors: Sequence[LevelCursor]) -> list[int]:
+        """How many entries lie above each cursor; no more than its limit are counted."""
         ...
 
 

@@ -264,7 +264,7 @@ class Steps:
             epoch=self.epoch,
             trims={COLUMN: backlog.trim()},
             marks={COLUMN: backlog.mark},
-            counters={COLUMN: backlog.counted(passes.busiest(LIMITS.counters_kept))},
+            counters={COLUMN: backlog.as_stored(passes.busiest(LIMITS.counters_kept))},
         )
 
     def delete(self) -> History:

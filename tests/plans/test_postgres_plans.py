@@ -41,6 +41,7 @@ WAYS = {
     "get": {("task_pkey", "id"), ("archive_id", "id")},
     "arrivals": {("task_submitted", "queue partition arrived id")},
     "levels": {("backlog_pkey", "queue partition priority kind pass seq")},
+    "count_levels": {("backlog_pkey", "queue partition priority kind pass seq")},
     "record": {
         ("partition_pkey", "queue partition"),
         ("backlog_pkey", "queue partition priority kind pass seq"),

@@ -68,6 +68,27 @@ def test_a_mode_that_does_not_fit_the_function_is_refused(app, options, is_async
         app.task(name="odd", **options)(on_the_loop if is_async else plain)
 
 
+@pytest.mark.parametrize("turns", [0, -1, 1_000.1, float("nan"), float("inf"), "3", None, True])
+def test_turns_that_are_no_number_from_0_to_1000_are_refused_at_the_decoration(app, turns):
+    async def many(one: list[int]) -> None: ...
+
+    for decorator in (app.task(turns=turns), app.batch_task(turns=turns)):
+        with pytest.raises(ConfigurationError, match="turns= is a number above 0, at most 1000"):
+            decorator(many)
+
+
+@pytest.mark.parametrize("turns", [0.001, 0.5, 1, 3, 1_000])
+def test_turns_are_kept_with_the_handler_and_are_one_unless_given(app, turns):
+    @app.task(turns=turns)
+    async def often() -> None: ...
+
+    @app.batch_task(turns=turns)
+    async def many(one: list[int]) -> None: ...
+
+    kept = {handler.kind: handler.turns for handler in app.registry}
+    assert kept == {"send_email": 1, "resize": 1, "often": turns, "many": turns}
+
+
 def test_parameters_that_cannot_be_validated_are_refused(app):
     with pytest.raises(ConfigurationError, match="name every parameter"):
 

@@ -6,6 +6,7 @@ from random import Random
 
 from holdfast.dispatch.intake import Intake
 from holdfast.dispatch.limits import Limits
+from holdfast.dispatch.size import counted
 from holdfast.dispatch.table import TriggerTable
 from holdfast.store import START, Column, Entry, Level, Loaded, Mark, Position, Tail
 from holdfast.task import TaskId, Trigger
@@ -181,3 +182,61 @@ def test_a_long_backlog_in_many_partitions_leaves_room_for_another_kind():
 
     assert intake.table.size_of(5, "free") == 1
     assert intake.table.size_of(5, "mail") <= 100, "half of the memory at most"
+
+
+# ── how many wait ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_task_counts_once_from_its_first_hint_until_its_grab_is_decided():
+    intake = an_intake()
+    (partition,) = intake.partitions.values()
+    assert counted(intake, booked=[]) == (0, True)
+
+    intake.hear([a_trigger(1)])  # skips the backlog
+    assert counted(intake, booked=[]) == (1, True)
+    entries = intake.choose([(partition, [a_trigger(1)])])[0]  # the exact read appends it
+    assert counted(intake, booked=[]) == (1, True)
+    intake.merge(intake.appended(partition, entries, early=False))
+    assert counted(intake, booked=[]) == (1, True)
+    assert taken(intake) == [1]
+    assert counted(intake, booked=[a_trigger(1)]) == (1, True), "nobody knows who wins"
+    intake.decided(TaskId(1), 1)
+    intake.known[TaskId(1)] = 2
+    assert counted(intake, booked=[a_trigger(1)]) == (0, True)
+
+
+def test_a_trigger_that_skipped_the_backlog_counts_while_it_is_being_grabbed():
+    intake = an_intake()
+    intake.hear([a_trigger(1)])
+    assert taken(intake) == [1]
+
+    assert counted(intake, booked=[a_trigger(1)]) == (1, True)
+
+
+def test_what_waits_to_be_written_and_what_has_no_handler_counts():
+    intake = an_intake()
+    (partition,) = intake.partitions.values()
+    intake.choose([(partition, [a_trigger(2)])])
+    intake.hear([a_trigger(3)])  # an append is under way: no skip now
+    assert list(partition.unwritten) == [3]
+
+    assert counted(intake, booked=[]) == (2, True)
+    unhandled = an_intake(handled=False)
+    unhandled.hear([a_trigger(1)])
+    assert counted(unhandled, booked=[]) == (1, True)
+
+
+def test_triggers_of_partitions_that_others_own_do_not_count():
+    intake = an_intake()
+    intake.hear([a_trigger(1, partition=-1)])  # tried for its owner, which has no handler
+
+    assert len(intake.table) == 1 and counted(intake, booked=[a_trigger(2, partition=7)])[0] == 0
+
+
+def test_before_the_end_what_is_only_in_the_store_is_added_as_an_estimate():
+    intake = an_intake(window=4)
+    (partition,) = intake.partitions.values()
+    lines = [(partition, [a_trigger(id) for id in range(1, 21)])]
+    intake.merge(intake.appended(partition, intake.choose(lines)[0], early=True))
+
+    assert len(intake.table) == 4 and counted(intake, booked=[]) == (20, False)

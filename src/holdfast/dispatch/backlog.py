@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -104,6 +104,8 @@ class Backlog:
         self._deleted_level = ZERO
         self._acked = 0
         self._acked_before_trim = 0
+        self._beyond = 0  # an estimate of what is only in the store; means nothing at the end
+        self._is_counted = self._at_end  # nobody has told yet how much a takeover found
 
     @property
     def ack_level(self) -> Level:
@@ -129,6 +131,30 @@ class Backlog:
     def loaded(self) -> int:
         """How many undone triggers are in memory."""
         return len(self._open)
+
+    @property
+    def beyond(self) -> int:
+        """How many undone triggers are only in the store: 0 at the end, else an estimate."""
+        return 0 if self._at_end else self._beyond
+
+    @property
+    def wants_count(self) -> bool:
+        """Whether the estimate is worth less than a look into the store, see `counted`."""
+        return not self._at_end and (not self._is_counted or not self._beyond)
+
+    @property
+    def here(self) -> Iterator[Entry]:
+        """The undone triggers that are known here: loaded or being written."""
+        yield from self._open.values()
+        yield from self._written
+        # A read may have loaded what is still being written.
+        known = set(self._order) if self._chosen else ()
+        yield from (entry for entry in self._chosen or () if entry.level not in known)
+
+    @property
+    def count(self) -> int:
+        """How many triggers are undone: exact at the end, else an estimate; never negative."""
+        return sum(1 for _ in self.here) + self.beyond
 
     @property
     def span(self) -> int:
@@ -169,7 +195,7 @@ class Backlog:
         """What to persist.  An older one costs repeated offers, never a trigger."""
         return Mark(self._ack_level, self.top_pass)
 
-    def counted(self, passes: Counters) -> dict[str | None, int]:
+    def as_stored(self, passes: Counters) -> dict[str | None, int]:
         """The last passes of keys, to persist, as this partition counts."""
         return {key: last - self.shift for key, last in passes.items()}
 
@@ -184,6 +210,12 @@ class Backlog:
             (_new(Level, (entry[0][0] + shift, entry[0][1] - base)), entry, self)
             for entry in entries
         ]
+
+    def counted(self, above: Level, count: int) -> None:
+        """The store holds so many above this level: stale, unless R is still there."""
+        if above == self._read_level and not self._at_end:
+            self._beyond = max(self._beyond, count)
+            self._is_counted = True
 
     def resize(self, batch_max: int, reload_at: int) -> Merge:
         """Hold at most so many in memory from now on; what no longer fits leaves it."""
@@ -208,7 +240,8 @@ class Backlog:
             else:
                 dropped.append(entry)
         self._read_level = self._ack_level
-        self._at_end = False
+        self._leave_end()
+        self._beyond += len(dropped)
         return Merge([], dropped)
 
     def choose(
@@ -260,6 +293,7 @@ class Backlog:
         if self._written:  # the read that they waited for has failed
             self._may_be_read = True
             chosen, self._written = sorted([*self._written, *chosen], key=_level), []
+        self._beyond += len(chosen)
         merge = self._merge(self._mergeable(chosen), may_be_known=self._may_be_read)
         self._advance()
         return merge
@@ -269,7 +303,7 @@ class Backlog:
         assert self._chosen is not None, "an append ends once"
         lowest = self._chosen[0].level
         self._chosen = None
-        self._at_end = False
+        self._leave_end()
         gap = Level(lowest.pass_, lowest.seq - 1)
         self._missing = gap if self._missing is None else min(self._missing, gap)
         self._ceiling = gap if self._ceiling is None else min(self._ceiling, gap)
@@ -303,6 +337,7 @@ class Backlog:
         fresh: Sequence[Entry] = entries
         if self._written:
             fresh = self._with_written(entries)
+        self._beyond = max(self._beyond + len(self._written), len(fresh))
         merge = self._merge(fresh)
         if self._chosen is None:
             self._advance()
@@ -380,6 +415,7 @@ class Backlog:
             known = set(self._order)
             entries = [e for e in entries if e.level > self._ack_level and e.level not in known]
         offered = self._unacked(entries)
+        self._beyond -= len(offered)
         self._open.update((entry.level, entry) for entry in offered)
         self._insert([entry.level for entry in entries])
         dropped: list[Entry] = []
@@ -410,7 +446,7 @@ class Backlog:
 
     def _overflow(self, offered: list[Entry]) -> Merge:
         """Drop from the far end until the batch size holds; A can never pass what was dropped."""
-        self._at_end = False
+        self._leave_end()
         removed: list[Entry] = []
         while len(self._open) > self._batch_max:
             level = self._order.pop()
@@ -419,11 +455,17 @@ class Backlog:
                 self._remember_ack(level)
             else:
                 removed.append(entry)
+        self._beyond += len(removed)
         new = {entry.level for entry in offered}
         return Merge(
             [entry for entry in offered if entry.level in self._open],
             [entry for entry in removed if entry.level not in new],
         )
+
+    def _leave_end(self) -> None:
+        """From here on there may be more in the store than in memory."""
+        if self._at_end:
+            self._at_end, self._beyond, self._is_counted = False, 0, True
 
     def _remember_ack(self, level: Level) -> None:
         self._dropped_acks[level] = None

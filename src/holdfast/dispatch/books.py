@@ -87,6 +87,11 @@ class Books:
         self._exact_at = 0.0
         self.ring()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are arrivals that were not read for want of room or time."""
+        return self._is_behind or self._lacked_room
+
     async def keep(self) -> None:
         """Run until cancelled."""
         back_off_s = self._limits.retry_s
@@ -393,7 +398,7 @@ class Books:
             if column not in busiest:
                 passes = self._intake.table.passes(column.priority, column.kind)
                 busiest[column] = passes.busiest(self._limits.counters_kept)
-            counters = backlog.counted(busiest[column])
+            counters = backlog.as_stored(busiest[column])
             if counters != partition.counters.get(column, {}):
                 found[column] = partition.counters[column] = counters
         return found

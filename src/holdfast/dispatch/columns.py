@@ -24,13 +24,26 @@ Place = tuple[Level, int, Item]
 class Kind:
     """What all columns of a kind share."""
 
-    __slots__ = ("columns", "held", "is_full", "name")
+    __slots__ = ("columns", "held", "is_full", "name", "step")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, step: int) -> None:
         self.name = name
+        self.step = step  # from one turn to its next, where kinds have turns of their own
         self.is_full = False  # refused since a slot was freed
         self.held: dict[str, tuple[Key, ...]] = {}  # lanes that may not go on -> what releases them
         self.columns: list[TableColumn] = []
+
+
+class Row:
+    """The columns of one priority."""
+
+    __slots__ = ("columns", "heap", "top")
+
+    def __init__(self) -> None:
+        self.columns: dict[str, TableColumn] = {}
+        # (number, column); a pair whose number is no longer the column's own is out of date.
+        self.heap: list[tuple[int, TableColumn]] = []
+        self.top = 0  # the highest turn served, where kinds have turns of their own
 
 
 class TableColumn:
@@ -46,6 +59,7 @@ class TableColumn:
         "lanes",
         "number",
         "passes",
+        "row",
         "served",
         "size",
         "turn",
@@ -54,12 +68,13 @@ class TableColumn:
     def __init__(
         self,
         kind: Kind,
-        heap: list[tuple[int, TableColumn]],
+        row: Row,
         alive: dict[TaskId, Item],
         passes: Passes,
     ) -> None:
         self.kind = kind
-        self.heap = heap  # the columns of its priority
+        self.row = row
+        self.heap = row.heap  # the columns of its priority
         self.number = UNLISTED  # its valid place in that heap
         self.turn = 0
         self.size = 0  # triggers that are alive, those in lanes included

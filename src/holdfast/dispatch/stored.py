@@ -11,6 +11,7 @@ over finds the rest: some of it may be offered again, none is lost.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.dispatch.backlog import NEW, Backlog, Merge, Merged
@@ -62,6 +63,10 @@ class StoredLanes:
         """The backlog of this lane; a new one where nothing is stored."""
         backlog = self._lanes.get((partition.number, column))
         return self._new(partition, column, ZERO) if backlog is None else backlog
+
+    def backlogs(self) -> Iterator[tuple[int, Column, Backlog]]:
+        """Partition, column and backlog of each lane."""
+        return ((number, column, lane) for (number, column), lane in self._lanes.items())
 
     def lost(self, partition: Partition) -> None:
         """The partition is no longer ours."""

@@ -26,7 +26,7 @@ from random import Random
 from typing import Any, Literal
 
 from holdfast.booking import Full
-from holdfast.dispatch.columns import Kind, TableColumn
+from holdfast.dispatch.columns import Kind, Row, TableColumn
 from holdfast.dispatch.lanes import UNLISTED, Item, Lanes, lane_of
 from holdfast.dispatch.passes import NO_WEIGHTS, Key, Passes
 from holdfast.limit import Mode
@@ -40,16 +40,10 @@ Order = Literal["fair", "arrival"]
 
 COLUMNS_KEPT_MAX = 256
 
-
-class Row:
-    """The columns of one priority."""
-
-    __slots__ = ("columns", "heap")
-
-    def __init__(self) -> None:
-        self.columns: dict[str, TableColumn] = {}
-        # (number, column); a pair whose number is no longer the column's own is out of date.
-        self.heap: list[tuple[int, TableColumn]] = []
+TURN = 1 << 32  # the step of a kind with one turn; with `turns` it is as much shorter
+TURNS_MIN = 0.001
+NUMBER_BITS = 64  # below a turn, so that no two columns have the same number
+NO_TURNS: Mapping[str, float] = {}
 
 
 class TriggerTable:
@@ -62,14 +56,17 @@ class TriggerTable:
         size_max: int = 10_000,
         rng: Random,
         weights: Mapping[Key, float] = NO_WEIGHTS,
+        turns: Mapping[str, float] = NO_TURNS,
         counting: Callable[[int], Iterator[int]] = count,
     ) -> None:
         """`counting` gives the numbers of arrivals and turns: from a start, always increasing.
 
-        `weights` beats the weights of tasks; it may change at any time.
+        `weights` beats the weights of tasks; it may change at any time.  `turns` says how often
+        a kind is served while others are served once; those that it does not name have one turn.
         """
         self._by_arrival = order == "arrival"
         self._size_max = size_max
+        self._turns = {kind: max(many, TURNS_MIN) for kind, many in turns.items() if many != 1}
         self._next_arrival = counting(1).__next__
         self._next_turn = counting(1).__next__
         self._items: dict[TaskId, Item] = {}
@@ -134,7 +131,8 @@ class TriggerTable:
             return False
         column = self._column(trigger.priority, trigger.kind)
         if not column.size:
-            column.turn = self._next_turn()  # an empty column gathers no credit
+            # An empty column gathers no credit.
+            column.turn = self._stride(column) if self._turns else self._next_turn()
         item = _new(Item, (trigger, level, self._next_arrival()))
         items[trigger.id] = item
         may_lead = column.add(item, lane)
@@ -247,6 +245,7 @@ class TriggerTable:
             column.remove(item)
             if not column.size:
                 column.number = UNLISTED  # when it fills again it takes a new turn
+                column.turn = 0  # the old one was never served
             elif self._by_arrival:
                 self._list(column)  # the next head may have arrived before this one
         return item
@@ -257,6 +256,10 @@ class TriggerTable:
         for item in dropped:
             self.remove(item.trigger.id)
         return dropped
+
+    def triggers(self) -> Iterator[Trigger]:
+        """What is here, in no order."""
+        return (item.trigger for item in self._items.values())
 
     def waiting(self) -> Iterator[Item]:
         """What is still here, also what is held back: by priority, then column, then level."""
@@ -280,9 +283,9 @@ class TriggerTable:
             self._forget_empty(row)
         kind = self._kinds.get(name)
         if kind is None:
-            kind = self._kinds[name] = Kind(name)
+            kind = self._kinds[name] = Kind(name, round(TURN / self._turns.get(name, 1)))
         passes = self.passes(priority, name)
-        column = row.columns[name] = TableColumn(kind, row.heap, self._items, passes)
+        column = row.columns[name] = TableColumn(kind, row, self._items, passes)
         kind.columns.append(column)
         return column
 
@@ -318,12 +321,22 @@ class TriggerTable:
             if (after := column.head()) is not None:
                 number = _arrived(after)
         elif column.size:
-            number = column.turn = self._next_turn()
+            number = column.turn = self._stride(column) if self._turns else self._next_turn()
         column.number = number
         if number == UNLISTED:
             heappop(column.heap)
         else:
             heapreplace(column.heap, (number, column))
+
+    def _stride(self, column: TableColumn) -> int:
+        """The column's next number, where kinds have turns of their own.
+
+        It counts from the highest turn served in its row, not from the column's own: what was
+        full or empty meanwhile has no turns to catch up.
+        """
+        row = column.row
+        row.top = max(row.top, column.turn >> NUMBER_BITS)
+        return row.top + column.kind.step << NUMBER_BITS | self._next_turn()
 
     def _hold(self, kind: Kind, trigger: Trigger) -> None:
         """Hold the trigger's lane back, in every column of the kind."""

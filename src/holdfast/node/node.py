@@ -17,11 +17,13 @@ from holdfast.coordinator import Coordinator, View
 from holdfast.dispatch.dispatcher import Dispatcher
 from holdfast.dispatch.gate import Gate
 from holdfast.dispatch.intake import ANYONE
+from holdfast.dispatch.size import BacklogSize, backlog_size
 from holdfast.dispatch.slots import AllOf, FixedSlots, PerKind
 from holdfast.dispatch.table import TriggerTable
 from holdfast.duties.cleaner import Cleaner
 from holdfast.duties.duty import Duty, Keeper
 from holdfast.duties.waker import Waker
+from holdfast.errors import UnknownQueue
 from holdfast.handler import Registry
 from holdfast.ids import NodeId
 from holdfast.node.settings import NodeSettings
@@ -56,6 +58,8 @@ class _Kinds:
         self.skipping_errors = frozenset(h.kind for h in registry if h.skips_errors)
         self._names = frozenset(h.kind for h in registry)
         self.mine = sorted(h.kind for h in handlers)
+        # Of all kinds: a task may be enqueued into another queue than its kind's own.
+        self.turns = {handler.kind: handler.turns for handler in registry}
 
     def handles(self, kind: str) -> bool:
         return kind in self._names
@@ -192,6 +196,18 @@ class Node:
         """Tasks that hold a slot here."""
         return sum(d.in_flight for d in self._dispatchers.values())
 
+    async def backlog(self, queue: str) -> BacklogSize:
+        """How much waits in the partitions of this node: tasks that may run and do not yet.
+
+        Several nodes share a queue: each answers for its own partitions.  The age is that of the
+        task that became SUBMITTED first, counted from its enqueue.  `UnknownQueue` for a queue
+        that this node does not serve; an error of the store when that is away.
+        """
+        dispatcher = self._dispatchers.get(queue)
+        if dispatcher is None:
+            raise UnknownQueue(f"this node serves {', '.join(self.queues)}, not {queue!r}")
+        return await backlog_size(self._store, dispatcher, clock=self._clock)
+
     async def _is_store_drained(self) -> bool:
         busy = (State.SUBMITTED, State.PROCESSING)
         if await self._store.find(Filter(states=busy, queues=self.queues, limit=1)):
@@ -235,6 +251,14 @@ class Node:
             opened=lambda keys: self._dispatchers[queue].slot_freed(keys),
         )
 
+    def _make_table(
+        self, size_max: int, weights: Mapping[str | None, float], turns: Mapping[str, float]
+    ) -> TriggerTable:
+        order = self._settings.order
+        return TriggerTable(
+            order=order, size_max=size_max, rng=self._rng, weights=weights, turns=turns
+        )
+
     def _build(self, queue: str, booking: Booking) -> None:
         kinds = _Kinds(self._registry, queue)
         # Half of the slots at most, so that one half is grabbed while the other is settled.
@@ -242,12 +266,7 @@ class Node:
         limits = self._settings.limits
         limits = replace(limits, grab_batch=min(limits.grab_batch, half))
         gate = self._gates[queue] = self._make_gate(queue)
-        table = TriggerTable(
-            order=self._settings.order,
-            size_max=limits.look_ahead,
-            rng=self._rng,
-            weights=gate.weights,
-        )
+        table = self._make_table(limits.look_ahead, gate.weights, kinds.turns)
         worker = Worker(
             node=self.id,
             store=self._store,

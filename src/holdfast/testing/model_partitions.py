@@ -108,6 +108,9 @@ class ModelPartitions:
     async def levels(self, queue: str, cursors: Sequence[LevelCursor]) -> list[list[Entry]]:
         return [self._page(queue, cursor) for cursor in cursors]
 
+    async def count_levels(self, queue: str, cursors: Sequence[LevelCursor]) -> list[int]:
+        return [len(self._page(queue, cursor)) for cursor in cursors]
+
     def _page(self, queue: str, cursor: LevelCursor) -> list[Entry]:
         line = self._rows(queue)[cursor.partition].lines.get(cursor.column, {})
         above = sorted(level for level in line if level > cursor.level)

@@ -143,18 +143,8 @@ class PostgresBacklogs:
     async def levels(self, queue: str, cursors: Sequence[LevelCursor]) -> list[list[Entry]]:
         if not cursors:
             return []
-        params = {
-            "queue": queue,
-            "partitions": [cursor.partition for cursor in cursors],
-            "priorities": [cursor.column.priority for cursor in cursors],
-            "kinds": [cursor.column.kind for cursor in cursors],
-            "lanes": [cursor.column.lane for cursor in cursors],
-            "passes": [cursor.level.pass_ for cursor in cursors],
-            "seqs": [cursor.level.seq for cursor in cursors],
-            "limits": [cursor.limit for cursor in cursors],
-        }
         found: list[list[Entry]] = [[] for _ in cursors]
-        for row in await self._database.read("levels", params):
+        for row in await self._database.read("levels", _above(queue, cursors)):
             place, pass_, seq, id, version, fair, weight, key, arrived = row
             partition, (priority, kind, lane), _, _ = cursors[place - 1]
             trigger = made(
@@ -163,6 +153,13 @@ class PostgresBacklogs:
             )
             found[place - 1].append(made(Entry, (made(Level, (pass_, seq)), trigger, lane)))
         return found
+
+    async def count_levels(self, queue: str, cursors: Sequence[LevelCursor]) -> list[int]:
+        if not cursors:
+            return []
+        rows = await self._database.read("count_levels", _above(queue, cursors))
+        counted = dict(rows)
+        return [counted[place] for place in range(1, len(cursors) + 1)]
 
     async def _recorded(self, params: dict[str, Any]) -> list[Any]:
         try:
@@ -203,6 +200,19 @@ class PostgresBacklogs:
             for place in [each for each in self._written if each[0] == queue]:
                 if place[1] in partitions:
                     del self._written[place]
+
+
+def _above(queue: str, cursors: Sequence[LevelCursor]) -> dict[str, Any]:
+    return {
+        "queue": queue,
+        "partitions": [cursor.partition for cursor in cursors],
+        "priorities": [cursor.column.priority for cursor in cursors],
+        "kinds": [cursor.column.kind for cursor in cursors],
+        "lanes": [cursor.column.lane for cursor in cursors],
+        "passes": [cursor.level.pass_ for cursor in cursors],
+        "seqs": [cursor.level.seq for cursor in cursors],
+        "limits": [cursor.limit for cursor in cursors],
+    }
 
 
 def _entries(records: Sequence[Record]) -> dict[str, Any]:

@@ -52,3 +52,9 @@ class BacklogsRole(Threads):
             lambda db, now: lines.levels(db, queue, cursors)
         )
         return found
+
+    async def count_levels(self, queue: str, cursors: Sequence[LevelCursor]) -> list[int]:
+        counted: list[int] = await self._read(
+            lambda db, now: lines.count_levels(db, queue, cursors)
+        )
+        return counted

@@ -122,10 +122,19 @@ def levels(db: sqlite3.Connection, queue: str, cursors: Sequence[LevelCursor]) -
     return [_page(db, queue, cursor) for cursor in cursors]
 
 
+def count_levels(db: sqlite3.Connection, queue: str, cursors: Sequence[LevelCursor]) -> list[int]:
+    return [run(db, "count_levels", **_above(queue, cursor))[0][0] for cursor in cursors]
+
+
+def _above(queue: str, cursor: LevelCursor) -> dict[str, Any]:
+    partition, column, (pass_, seq), limit = cursor
+    where = {"queue": queue, "partition": partition, **column._asdict()}
+    return {**where, "pass": pass_, "seq": seq, "limit": limit}
+
+
 def _page(db: sqlite3.Connection, queue: str, cursor: LevelCursor) -> list[Entry]:
-    partition, (priority, kind, lane), (pass_, seq), limit = cursor
-    where = {"queue": queue, "partition": partition, **cursor.column._asdict()}
-    rows = run(db, "levels", **where, **{"pass": pass_}, seq=seq, limit=limit)
+    partition, (priority, kind, lane), _, _ = cursor
+    rows = run(db, "levels", **_above(queue, cursor))
     return [
         Entry(
             Level(row[0], row[1]),

@@ -188,6 +188,20 @@ class RecordContract:
         cursors = [LevelCursor(0, column, ZERO, 10) for column in columns]
         assert await store.levels(QUEUE, cursors) == [[entries[0]], [], [entries[2]]]
 
+    async def test_levels_are_counted_above_each_cursor_and_up_to_its_limit(
+        self, store: Store
+    ) -> None:
+        epochs = await claimed(store)
+        await record(store, epochs[0], *(an_entry(pass_, pass_) for pass_ in range(1, 8)))
+        await record(store, epochs[0], an_entry(1, 1)._replace(lane="facme"))
+        above = [(ZERO, 10), (Level(3, 3), 10), (Level(3, 2), 3), (Level(7, 7), 10)]
+
+        cursors = [LevelCursor(0, EMAIL, level, limit) for level, limit in above]
+        cursors += [LevelCursor(0, EMAIL._replace(lane="facme"), ZERO, 10)]
+        cursors += [LevelCursor(1, EMAIL, ZERO, 10)]
+
+        assert await store.count_levels(QUEUE, cursors) == [7, 4, 3, 0, 1, 0]
+
     async def test_a_record_may_be_repeated(self, store: Store) -> None:
         epochs = await claimed(store)
 
