@@ -92,3 +92,21 @@ async def test_a_key_that_may_go_on_again_shares_from_now_on(store, an_owner):
     assert all(9 <= share <= 11 for share in shares), shares
     assert [id for id in after if id not in set(others)] == [*paused, *late]
     assert places[others[-1]] <= 202
+
+
+async def test_a_key_that_may_not_go_on_holds_up_nobody_after_a_takeover_either(store, an_owner):
+    _, others = await mixed(store, paused=500, others=300)
+    first, second = an_owner("one", trim_s=60.0), an_owner("two")
+    for owner in (first, second):
+        owner.slots.refused = {"paused"}
+    await first.take([0])
+    await until(lambda: len(first.grabbed) == len(others))
+    await first.kill()  # before its ack level was persisted: the main line still has everything
+    await store.leave([first.id])
+
+    await second.take([0])
+    more = await enqueued(store, 50, fairness_key="busy")
+    second.dispatcher.hear(())
+
+    await until(lambda: len(second.grabbed) >= len(more))
+    assert second.ids == more

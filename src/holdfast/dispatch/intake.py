@@ -383,6 +383,19 @@ class Intake:
             else:
                 self._stand(id, backlog, entry)
 
+    def leave_main(self, trigger: Trigger) -> bool:
+        """Ack the trigger in the main line if it stands in its lane too; whether it does."""
+        places = self.places_of(trigger.id)
+        if not any(e.lane and e.trigger.version >= trigger.version for _, e, _ in places):
+            return False
+        del self.places[trigger.id]
+        for backlog, entry, _ in reversed(places):
+            if entry.lane:
+                self._stand(trigger.id, backlog, entry)
+            else:
+                backlog.ack(entry.level)
+        return True
+
     def write_anew(self, trigger: Trigger) -> None:
         """Append a trigger that cannot be grabbed once more, at the end; then ack its old place."""
         partition = self.partitions.get(trigger.partition)

@@ -124,8 +124,8 @@ class StoredLanes:
     def _spill(self, item: Item) -> None:
         trigger = item.trigger
         partition = self._intake.partitions.get(trigger.partition)
-        places = self._intake.places_of(trigger.id)
-        if partition is None or any(place.entry.lane for place in places):
+        # A takeover may find it in both: the last owner died before it could ack the main line.
+        if partition is None or self._intake.leave_main(trigger):
             return
         lane = lane_of(trigger)
         partition.spilling[trigger.id] = lane
