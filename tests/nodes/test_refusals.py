@@ -18,7 +18,7 @@ from holdfast.bus import Bus, Hear
 from holdfast.dispatch.limits import Limits
 from holdfast.store import Arrivals, Cursor, Record, Store
 from holdfast.task import TaskId, Trigger
-from holdfast.telemetry.events import TriggersRefused
+from holdfast.telemetry.events import TriggersTurnedAway
 from holdfast.testing.apps import fresh, opened
 from nodes.owner import QUEUE, enqueued
 
@@ -60,7 +60,7 @@ class Sender:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._around: dict[Hear, Hear] = {}
-        self.told: list[TriggersRefused] = []
+        self.told: list[TriggersTurnedAway] = []
         self.is_publishing = False
 
     def __getattr__(self, name):
@@ -72,7 +72,7 @@ class Sender:
         self.is_publishing = False
 
     def hear(self, event: object) -> None:
-        if self.is_publishing and isinstance(event, TriggersRefused):
+        if self.is_publishing and isinstance(event, TriggersTurnedAway):
             self.told.append(event)
 
     async def subscribe(self, queues: Collection[str], hear: Hear) -> None:
@@ -158,7 +158,7 @@ async def test_refused_triggers_take_no_memory_and_block_nobody(store, owner_of)
         assert len(intake.known) <= len(intake.table) <= 80
         await until(lambda first=first: len(turns) == first // 50 + 1)
 
-    events = owner.heard.all(TriggersRefused)
+    events = owner.heard.all(TriggersTurnedAway)
     assert sum(event.count for event in events) == len(refused) >= 600 - 80 - 2 * APPEND_MAX
     found = await store.get([trigger.id for trigger in refused])
     assert {task.state for task in found.values()} == {State.SUBMITTED}

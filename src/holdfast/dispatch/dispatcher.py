@@ -29,7 +29,7 @@ from holdfast.telemetry.events import (
     PartitionTaken,
     StoreFailed,
     TaskGrabbed,
-    TriggersRefused,
+    TriggersTurnedAway,
 )
 
 
@@ -119,7 +119,7 @@ class Dispatcher:
             has_room = self._table.has_room
             reason = "too many writes are pending" if has_room else "the trigger table is full"
             self.books.refused()
-            self._events.emit(TriggersRefused(self.queue, len(refused), reason))
+            self._events.emit(TriggersTurnedAway(self.queue, len(refused), reason))
         if self._blocked:
             for trigger in triggers:
                 if trigger.ordering_key in self._blocked:

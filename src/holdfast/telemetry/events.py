@@ -38,7 +38,7 @@ class TriggerRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class TriggersRefused:
+class TriggersTurnedAway:
     """Their owner has no room for so many; their tasks stay SUBMITTED and are read later."""
 
     queue: str

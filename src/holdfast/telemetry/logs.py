@@ -31,7 +31,7 @@ from holdfast.telemetry.events import (
     TaskSettled,
     TriggerRefused,
     TriggersDropped,
-    TriggersRefused,
+    TriggersTurnedAway,
 )
 
 LOGGER = logging.getLogger("holdfast")
@@ -49,7 +49,7 @@ LEVELS: dict[type[object], tuple[int, str]] = {
     TaskResumed: (logging.WARNING, "task {task} is submitted again: its node is gone"),
     TriggersDropped: (logging.WARNING, "{count} triggers dropped; arrivals will find their tasks"),
     TriggerRefused: (logging.WARNING, "a trigger could not be read and was skipped: {reason}"),
-    TriggersRefused: (logging.WARNING, "{count} triggers of {queue} refused: {reason}"),
+    TriggersTurnedAway: (logging.DEBUG, "{count} triggers of {queue} found no room: {reason}"),
     PartitionTaken: (FINEST, "partition {partition} of {queue} taken at epoch {epoch}"),
     PartitionLost: (FINEST, "partition {partition} of {queue} given up"),
     BugFound: (logging.ERROR, "a mistake of Holdfast was repaired, please report it: {what}"),
