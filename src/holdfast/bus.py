@@ -16,7 +16,7 @@ Hear = Callable[[str, Sequence[Trigger]], Sequence[Trigger]]
 
 Answers the triggers that the listener has no use for, because it does not own their partition:
 a bus that reaches further than this process carries only those on.  What it owns but has no room
-for is not among them: it emits `TriggersTurnedAway` at once, while the sender is still in `publish`.
+for is not among them: it emits `TriggersTurnedAway` while the sender is still in `publish`.
 """
 
 
