@@ -21,9 +21,10 @@ demo: .venv/.base  ## a guided minute on a temporary SQLite file
 test: .venv/.test  ## the whole suite, with a private PostgreSQL; ARGS="-k words" for a part of it
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --requirements-json=$(COUNTS) $(ARGS)
 
-soak: .venv/.test  ## the long runs: a minute of kill -9, ten times as many random histories
+soak: .venv/.test  ## the long runs: kill -9, many random histories, a million paused tasks
 	HOLDFAST_LONG=1 HOLDFAST_KILL_S=60 $(BIN)/python -m pytest $(ARGS) tests/histories \
-		tests/faults/test_sqlite_kill.py tests/faults/test_limits_under_kill.py
+		tests/faults/test_sqlite_kill.py tests/faults/test_limits_under_kill.py \
+		tests/nodes/test_paused_million.py
 
 check: .venv/.test  ## format, lint, types, tidy and unit tests, in less than a minute
 	$(BIN)/ruff format --check src tests

@@ -37,11 +37,12 @@ History = Generator[Call, Any, None]
 
 
 class ModelColumn:
-    """The column as the contract of the store describes it."""
+    """The column and its lanes as the contract of the store describes them."""
 
     def __init__(self) -> None:
-        self._rows: dict[Level, Entry] = {}
+        self._rows: dict[Column, dict[Level, Entry]] = {COLUMN: {}}
         self._mark: Mark | None = None
+        self._position = START
         self._counters: dict[str | None, int] = {}
         self._epoch = 0
 
@@ -54,28 +55,34 @@ class ModelColumn:
 
     def load(self) -> Loaded:
         mark = self._mark
-        above = [level for level in self._rows if mark is None or level > mark.ack_level]
-        last = max(above, default=None)
-        tails = {} if last is None else {COLUMN: Tail(last, self._rows[last].trigger.fairness_key)}
+        tails = {}
+        for column, rows in self._rows.items():
+            above = [x for x in rows if column.lane or mark is None or x > mark.ack_level]
+            if above:
+                tails[column] = Tail(max(above), rows[max(above)].trigger.fairness_key)
         marks = {} if mark is None else {COLUMN: mark}
         counters = {COLUMN: self._counters} if self._counters else {}
-        return Loaded(PARTITION, START, marks, tails, [], counters)
+        return Loaded(PARTITION, self._position, marks, tails, [], counters)
 
     def record(self, record: Record) -> bool:
         """Whether the record counts: it does while its epoch is the partition's."""
         if record.epoch != self._epoch:
             return False
         for entry in record.entries:
-            self._rows.setdefault(entry.level, entry)
+            rows = self._rows.setdefault(COLUMN._replace(lane=entry.lane), {})
+            rows.setdefault(entry.level, entry)
         self._mark = record.marks.get(COLUMN, self._mark)
-        for above, to in record.trims.values():
-            self._rows = {x: row for x, row in self._rows.items() if not above < x <= to}
+        self._position = record.position or self._position
+        for column, (above, to) in record.trims.items():
+            rows = self._rows.get(column, {})
+            self._rows[column] = {x: row for x, row in rows.items() if not above < x <= to}
         self._counters = dict(record.counters.get(COLUMN, self._counters))
         return True
 
     def levels(self, cursor: LevelCursor) -> list[Entry]:
-        found = sorted(level for level in self._rows if level > cursor.level)
-        return [self._rows[level] for level in found[: cursor.limit]]
+        rows = self._rows.get(cursor.column, {})
+        found = sorted(level for level in rows if level > cursor.level)
+        return [rows[level] for level in found[: cursor.limit]]
 
 
 def new_database() -> sqlite3.Connection:

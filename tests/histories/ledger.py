@@ -6,7 +6,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable
 from itertools import count
 
-from holdfast.store import Entry, Level
+from holdfast.store import START, ZERO, Column, Entry, Level, Position, Record
 from holdfast.task import Trigger
 
 Version = tuple[int, int]  # a task and its version
@@ -155,3 +155,76 @@ class Window:
 
     def _unknown(self) -> set[Level]:
         return self.failed | self.written | {entry.level for entry in self.appending}
+
+
+class LaneLedger:
+    """The task rows, and what should be stored of one column and its lanes."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, Trigger] = {}  # the SUBMITTED rows, by task
+        self.submitted: set[Version] = set()
+        self.runs: list[Version] = []  # grabs that were won
+        self.rows: dict[str, dict[Level, Entry]] = {}  # by lane
+        self.ack_level = ZERO  # as it was persisted
+        self.position = START
+        self.horizon = 1  # above all that has arrived
+
+    def submit(self, trigger: Trigger) -> None:
+        self.waiting[trigger.id] = trigger
+        self.submitted.add((trigger.id, trigger.version))
+        self.horizon = trigger.arrived + 1
+
+    def above(self, position: Position) -> list[Trigger]:
+        """The SUBMITTED rows above this position, as they arrived."""
+        rows = sorted(self.waiting.values(), key=_position_of)
+        return [row for row in rows if _position_of(row) > position]
+
+    def grab(self, trigger: Trigger) -> bool:
+        """A grab wins at the version of a SUBMITTED row alone."""
+        row = self.waiting.get(trigger.id)
+        if row is None or row.version != trigger.version:
+            return False
+        del self.waiting[trigger.id]
+        self.runs.append((trigger.id, trigger.version))
+        return True
+
+    def recorded(self, record: Record) -> None:
+        """What is durable now: no owner after this one may miss a task."""
+        for entry in record.entries:
+            rows = self.rows.setdefault(entry.lane, {})
+            assert entry.level not in rows, f"two triggers got the level {entry.level}"
+            rows[entry.level] = entry
+        for column, mark in record.marks.items():
+            assert not column.lane, "a lane has no mark"
+            assert self.ack_level <= mark.ack_level, "A moved backwards"
+            self.ack_level = mark.ack_level
+        for column, (above, to) in record.trims.items():
+            self._delete(column, above, to)
+        self.position = record.position or self.position
+        self._check()
+
+    def _delete(self, column: Column, above: Level, to: Level) -> None:
+        rows = self.rows.get(column.lane, {})
+        self.rows[column.lane] = {x: row for x, row in rows.items() if not above < x <= to}
+
+    def _check(self) -> None:
+        stored: set[Version] = set()
+        for lane, rows in self.rows.items():
+            entries = [e for level, e in rows.items() if lane or level > self.ack_level]
+            stored |= {(entry.trigger.id, entry.trigger.version) for entry in entries}
+        lost = [
+            row.id
+            for row in self.waiting.values()
+            if _position_of(row) <= self.position and (row.id, row.version) not in stored
+        ]
+        assert not lost, f"undecided, below P, and in no backlog: {lost}"
+
+    def check_end(self) -> None:
+        """Everything has been dispatched."""
+        assert not self.waiting, f"enqueued, but never dispatched: {sorted(self.waiting)}"
+        assert len(self.runs) == len(set(self.runs)), "a version ran twice"
+        assert set(self.runs) == self.submitted
+
+
+def _position_of(trigger: Trigger) -> Position:
+    return Position(trigger.arrived, trigger.id)

@@ -45,7 +45,7 @@ class Steps:
 
     def told(self) -> str:
         """What happened so far, one step a line: levels as pass.seq, triggers as level=task+key."""
-        return "\n".join(" ".join(map(_shown, step)) for step in self.trail)
+        return "\n".join(" ".join(map(shown, step)) for step in self.trail)
 
     def own(self, loaded: Loaded) -> None:
         """Start as an owner does, with nothing but what was loaded."""
@@ -293,9 +293,9 @@ class Steps:
             assert backlog.wants_read, "nothing loaded, more stored, and no read: it stands still"
 
 
-def _shown(part: Any) -> str:
+def shown(part: Any) -> str:
     if isinstance(part, Level):
         return f"{part.pass_}.{part.seq}"
     if isinstance(part, Entry):
-        return f"{_shown(part.level)}={part.trigger.id}{part.trigger.fairness_key or ''}"
+        return f"{shown(part.level)}={part.trigger.id}{part.trigger.fairness_key or ''}"
     return str(part)

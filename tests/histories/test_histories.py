@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,8 @@ from histories.columns import (
     drive_awaiting,
     new_database,
 )
-from histories.world import LENGTH, World
+from histories.lanes import LaneWorld
+from histories.world import World
 from holdfast.clock import SystemClock
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.apps import migrate
@@ -31,12 +34,19 @@ from holdfast.testing.apps import migrate
 TIMES = 10 if os.environ.get("HOLDFAST_LONG") else 1
 HISTORIES = 10_000 * TIMES
 HISTORIES_POSTGRES = 500 * TIMES
+LANES = 21  # one of so many histories has keys that are held and released
 CRASHED = 20 * TIMES  # histories that crash once at each of their steps
+DRAWN = ("spilled", "read", "trimmed", "released", "taken over", "crashed")
 TOGETHER = 8  # histories at a time on PostgreSQL
 
 
+def a_world(seed: int, **options: Any) -> World | LaneWorld:
+    """The world of this seed."""
+    return World(seed, **options) if seed % LANES else LaneWorld(seed // LANES, **options)
+
+
 @contextmanager
-def naming(seed: int, world: World) -> Iterator[History]:
+def naming(seed: int, world: World | LaneWorld) -> Iterator[History]:
     """The history of the world; when it fails, the failure says which one it was."""
     try:
         yield world.play()
@@ -59,7 +69,7 @@ def new_column(kind: str) -> Iterator[Callable[[], ModelColumn | SQLiteColumn]]:
 @pytest.mark.parametrize("kind", ["model", "sqlite"])
 def test_whatever_happens_every_acknowledged_write_is_dispatched_and_no_version_twice(new_column):
     for seed in range(HISTORIES):
-        world = World(seed)
+        world = a_world(seed)
         with naming(seed, world) as history:
             drive(history, new_column())
 
@@ -69,8 +79,8 @@ def test_whatever_happens_every_acknowledged_write_is_dispatched_and_no_version_
 @pytest.mark.parametrize("kind", ["model", "sqlite"])
 def test_a_crash_before_any_step_loses_no_acknowledged_write(new_column):
     for seed in range(CRASHED):
-        for step in range(LENGTH):
-            world = World(seed, crash_at=step)
+        for step in range(a_world(seed).length):
+            world = a_world(seed, crash_at=step)
             with naming(seed, world) as history:
                 drive(history, new_column())
 
@@ -95,8 +105,19 @@ async def test_it_holds_on_postgres_too(postgres_store):
             queue = f"queue-{seed}"
             column = PostgresColumn(postgres_store, queue)
             await column.open()
-            world = World(seed, queue=queue)
+            world = a_world(seed, queue=queue)
             with naming(seed, world) as history:
                 await drive_awaiting(history, column)
 
     await asyncio.gather(*[play_some() for _ in range(TOGETHER)])
+
+
+def test_the_histories_draw_everything_that_can_happen_to_a_stored_lane():
+    drawn: Counter[str] = Counter()
+    for seed in range(200):
+        world = LaneWorld(seed)
+        drive(world.play(), ModelColumn())
+        drawn.update({name: bool(times) for name, times in world.drawn.items()})
+
+    rare = [what for what in DRAWN if drawn[what] < 3]
+    assert not rare, f"in 200 histories: {drawn}"

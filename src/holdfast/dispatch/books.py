@@ -1,6 +1,7 @@
 """The books: positions and backlogs of one queue, kept in the store by one loop.
 
-Only this loop appends, so one append is in flight per column.  Each turn does what is due:
+Only this loop appends, so one append is in flight per column, and no column is read meanwhile: a
+read would bring the younger half of an append before the rest.  Each turn does what is due:
 
     early read   visible rows above E, when the doorbell rang or at the idle wait
     append       what may not skip the backlog
@@ -132,10 +133,12 @@ class Books:
         await self._read_levels()
         rest_s = self._limits.idle_wait_s
         now = self._clock.seconds()
-        if now >= self._exact_at or (self._is_behind and self._runs_low()):
+        if now >= self._exact_at or (self._is_behind and self._is_hungry()):
             await self._read_exact()
             await self._read_levels()
             took_s = self._clock.seconds() - now
+            self._offered()
+            await asyncio.sleep(0)  # what may not go on goes to its lane when it is asked for
             rest_s = self._rest_after_exact(took_s)
             self._exact_at = self._clock.seconds() + rest_s
         await self._trim()
@@ -151,12 +154,19 @@ class Books:
 
     def _rest_after_exact(self, took_s: float) -> float:
         if self._is_behind:
-            if self._runs_low():
+            if self._is_hungry():
                 return 0.0
             share = self._limits.ingest_share
             return took_s * (1 - share) / share
         dirty = any(p.is_dirty for p in self._intake.partitions.values())
         return self._limits.exact_s if dirty else self._limits.idle_wait_s
+
+    def _is_hungry(self) -> bool:
+        """Whether there will soon be nothing to start: what is held back in lanes is no work."""
+        if self._runs_low():
+            return True
+        startable = len(self._intake.table) - self._intake.stored.held_back
+        return startable < 2 * self._limits.grab_batch
 
     def _wants_turn(self) -> bool:
         return self._intake.stored.wants_turn or any(
@@ -250,9 +260,10 @@ class Books:
 
     async def _read_levels(self) -> None:
         """Fill the windows that have run low."""
+        partitions = dict(self._intake.partitions)
         wanted = [
             (p.number, column, backlog)
-            for p in self._intake.partitions.values()
+            for p in partitions.values()
             for column, backlog in p.columns.items()
             if backlog.wants_read
         ]
@@ -272,11 +283,11 @@ class Books:
                 self._intake.stored.was_read(number, column)
             raise
         merges = [
-            (number, backlog, backlog.read(entries))
+            (backlog, backlog.read(entries))
             for (number, _, backlog), entries in zip(wanted, pages, strict=True)
+            if self._owns(partitions[number])
         ]
-        owned = self._intake.partitions
-        self._intake.merge([(b, merge) for number, b, merge in merges if number in owned])
+        self._intake.merge(merges)
         for number, column, _ in lanes:
             self._intake.stored.was_read(number, column)
         self._offered()
@@ -323,6 +334,8 @@ class Books:
             refused = await self._store.record(self._intake.queue, records)
         except BaseException:
             for partition, parts, _ in moves:
+                if not self._owns(partition):
+                    continue
                 self._intake.append_failed(partition, parts)
                 written = chain.from_iterable(part.entries for part in parts)
                 if any(entry.trigger.id in partition.anew for entry in written):
@@ -333,7 +346,7 @@ class Books:
             if partition.number in refused:
                 self._lose(partition)
                 continue
-            if partition.number not in self._intake.partitions:
+            if not self._owns(partition):
                 continue
             if position is not None:
                 partition.moved_to(position)
@@ -350,7 +363,8 @@ class Books:
         records, trimmed = [], []
         busiest: dict[Column, Counters] = {}
         lanes = self._intake.stored.trims(now)
-        for partition in self._intake.partitions.values():
+        partitions = dict(self._intake.partitions)
+        for partition in partitions.values():
             trims = {}
             for column, backlog in partition.columns.items():
                 is_due = by_time or backlog.acked_since_trim >= self._limits.trim_count
@@ -377,14 +391,14 @@ class Books:
         except BaseException:
             self._intake.stored.trim_failed(lanes)
             raise
+        for number in refused:
+            self._lose(partitions[number])
         for number, backlog, level in trimmed:
             if number not in refused:
                 backlog.trimmed(level)
         for place, (_, level) in lanes.items():
-            self._intake.stored.trimmed(place, level)
-        for number in refused:
-            if number in self._intake.partitions:
-                self._lose(self._intake.partitions[number])
+            if self._owns(partitions[place[0]]):
+                self._intake.stored.trimmed(place, level)
 
     def _counters_of(
         self, partition: Partition, busiest: dict[Column, Counters]
@@ -403,10 +417,14 @@ class Books:
                 found[column] = partition.counters[column] = counters
         return found
 
+    def _owns(self, partition: Partition) -> bool:
+        """Whether it is still ours: during a call it may be lost, and even taken anew."""
+        return self._intake.partitions.get(partition.number) is partition
+
     def _lose(self, partition: Partition) -> None:
         """Another node has a higher epoch: write nothing more, not even a last mark."""
-        if self._intake.partitions.get(partition.number) is not partition:
-            return  # lost before, and perhaps taken anew under a higher epoch
+        if not self._owns(partition):
+            return
         self._intake.lose(partition.number)
         self._events.emit(PartitionLost(self._intake.queue, partition.number, partition.epoch))
 

@@ -179,6 +179,9 @@ class Intake:
             partition.is_dirty = True
             if partition.remembered.get(id, 0) >= trigger.version:
                 continue
+            unwritten = partition.unwritten.get(id)
+            if unwritten is not None and unwritten.version >= trigger.version:
+                continue  # it keeps its turn
             if not self._handles(trigger.kind):
                 self._set_unhandled(trigger)
                 continue
@@ -428,6 +431,8 @@ class Intake:
             if lane and self.table.remove(id) is not None:
                 self.table.add(trigger, shown, lane)
             return
+        if have is not None:
+            self._leave(id, version - 1)  # its older places would wait for this one
         if not self._handles(trigger.kind):
             self.unhandled[id] = trigger
         elif not self.table.add(trigger, shown, lane):

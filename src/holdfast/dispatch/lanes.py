@@ -210,6 +210,12 @@ class Lanes:
             if group.number != UNLISTED:
                 self._list(group)
 
+    @property
+    def held_back(self) -> int:
+        """How many triggers stand in lanes that may not go on; dead ones may count."""
+        lanes = (lane for name, lane in self._lanes.items() if name in self._held)
+        return sum(len(lane.items) + len(lane.behind) for lane in lanes)
+
     def waiting(self) -> Iterator[Item]:
         """Everything in the lanes, dead items included."""
         for lane in self._lanes.values():

@@ -21,12 +21,34 @@ from holdfast.store import ZERO, Column, Entry, Level, Tail
 if TYPE_CHECKING:
     from holdfast.dispatch.columns import TableColumn
     from holdfast.dispatch.intake import Intake, Partition
+    from holdfast.dispatch.limits import Limits
 
 Place = tuple[int, Column]  # the partition, and the lane in it
 
 
 def column_of(entry: Entry) -> Column:
     return Column(entry.trigger.priority, entry.trigger.kind, entry.lane)
+
+
+class Pace:
+    """How often the lanes of one column are written."""
+
+    __slots__ = ("_served", "at", "wait_s")
+
+    def __init__(self) -> None:
+        self.at = 0.0  # not before this time
+        self.wait_s = 0.0
+        self._served = -1  # others that were dispatched until the last spill
+
+    def spilled(self, now: float, served: int, limits: Limits) -> None:
+        """The lanes are written now; the next time comes later when it helped nobody."""
+        self._served, before = served, self._served
+        self.wait_s = (
+            min(max(self.wait_s * 2, limits.spill_s), limits.spill_s_max)
+            if before == served
+            else 0.0
+        )
+        self.at = now + self.wait_s
 
 
 class StoredLanes:
@@ -40,9 +62,7 @@ class StoredLanes:
         self._places: dict[tuple[str, str], set[Place]] = {}  # by kind and lane
         self._wanting: dict[Place, None] = {}  # to be read, the longest waiting first
         self._acked: set[Place] = set()  # something of them may be deleted
-        self._spill_at = 0.0
-        self._spill_wait_s = 0.0
-        self._served = -1  # others that were dispatched until the last spill
+        self._paces: dict[tuple[int, str], Pace] = {}  # of columns with lanes
         self._trim_at = 0.0
 
     def __bool__(self) -> bool:
@@ -81,31 +101,32 @@ class StoredLanes:
             self._wanting.update(dict.fromkeys(self._places.get(lane, ())))
         return len(self._wanting) > before
 
+    @property
+    def held_back(self) -> int:
+        """Triggers in memory that may not go on, of all columns."""
+        return sum(column.lanes.held_back for _, _, column in self._table.with_lanes())
+
     # ── writing ───────────────────────────────────────────────────────────────────────────
 
     def spill(self, now: float) -> float | None:
         """Choose what goes to the store; answers in how many seconds to ask again, if at all.
 
         Where it helps nobody, because everything read belongs to keys that may not go on, it is
-        done at a slow pace only.
+        done at a slow pace only.  Each column has its own pace: none waits for another's lanes.
         """
-        wait_s: float | None = None
+        waits_s: list[float] = []
+        paces: dict[tuple[int, str], Pace] = {}
         for priority, kind, column in self._table.with_lanes():
+            pace = paces[priority, kind] = self._paces.get((priority, kind)) or Pace()
             if not self._is_clogged(priority, kind, column):
                 continue
-            if now < self._spill_at:
-                wait_s = self._spill_at - now
-                continue
-            served, self._served = self._served, column.served
-            self._spill_wait_s = (
-                min(max(self._spill_wait_s * 2, self._limits.spill_s), self._limits.spill_s_max)
-                if served == column.served
-                else 0.0
-            )
-            self._spill_at = now + self._spill_wait_s
-            for item in list(self._table.aside(priority, kind)):
-                self._spill(item)
-        return wait_s
+            if now >= pace.at:
+                pace.spilled(now, column.served, self._limits)
+                for item in list(self._table.aside(priority, kind)):
+                    self._spill(item)
+            waits_s.append(pace.at - now)
+        self._paces = paces
+        return min(waits_s, default=None)
 
     def _is_clogged(self, priority: int, kind: str, column: TableColumn) -> bool:
         """Whether what stands in lanes keeps others from being read, or A from moving."""
