@@ -49,12 +49,19 @@ class Limit:
             raise ConfigurationError("a limit needs a name and a queue")
         if (self.concurrency is None) == (self.rate is None):
             raise ConfigurationError(f"limit {self.name!r} needs either a concurrency or a rate")
-        if self.concurrency is not None and self.concurrency < 0:
-            raise ConfigurationError(f"limit {self.name!r}: a concurrency is not negative")
+        if self.concurrency is not None and (
+            type(self.concurrency) is not int or self.concurrency < 0
+        ):
+            raise ConfigurationError(
+                f"limit {self.name!r}: a concurrency is a whole number from 0, "
+                f"not {self.concurrency!r}"
+            )
         if self.rate is not None and not 0 <= self.rate < 1e9:
             raise ConfigurationError(f"limit {self.name!r}: a rate is from 0 up to 10⁹ a second")
         if not 0 < self.burst <= 3_600:
             raise ConfigurationError(f"limit {self.name!r}: a burst is up to 3600 seconds' worth")
+        if "" in (self.kind, self.key):
+            raise ConfigurationError(f"limit {self.name!r}: a kind or a key is not empty")
         if self.key is not None and len(self.key.encode()) > KEY_BYTES_MAX:
             raise ConfigurationError(f"a fairness key has at most {KEY_BYTES_MAX} bytes")
 
@@ -74,9 +81,15 @@ class Limit:
 
 
 def limit_of(row: Sequence[Any]) -> Limit:
-    """A limit from its fields, in their order."""
-    values = dict(zip(_FIELDS, row, strict=True))
-    return Limit(**(values | {"local": bool(values["local"])}))
+    """A limit from its fields as they were stored, in their order.
+
+    It was checked when it was set.  It is not checked again: what a later version finds wrong must
+    not keep nodes from reading the rules.
+    """
+    limit = object.__new__(Limit)
+    for name, value in zip(_FIELDS, row, strict=True):
+        object.__setattr__(limit, name, bool(value) if name == "local" else value)
+    return limit
 
 
 _FIELDS = tuple(each.name for each in fields(Limit))

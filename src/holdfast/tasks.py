@@ -77,6 +77,8 @@ class Options:
             raise ConfigurationError("delay= must not be negative")
         if self.unique is not None and self.external_id is not None:
             raise ConfigurationError("a task has a unique key or an external id, not both")
+        if "" in (self.fairness_key, self.ordering_key):
+            raise ConfigurationError("a key is not empty: leave it out, or give None")
         if self.fairness_key and len(self.fairness_key.encode()) > FAIRNESS_KEY_BYTES_MAX:
             raise ConfigurationError(
                 f"a fairness key has at most {FAIRNESS_KEY_BYTES_MAX} bytes: {self.fairness_key!r}"

@@ -125,3 +125,14 @@ async def test_what_sync_methods_opened_can_be_closed_inside_of_a_loop(tmp_path)
 
     await asyncio.to_thread(nothing.enqueue_sync)
     app.close_sync()
+
+
+@pytest.mark.parametrize("wrong", [{"fairness_key": ""}, {"ordering_key": ""}], ids=str)
+def test_an_empty_key_is_refused_before_anything_is_written(tmp_path, wrong):
+    app = Holdfast(f"sqlite:///{tmp_path / 'a.db'}")
+
+    @app.task
+    async def add(number: int) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="a key is not empty"):
+        add.options(**wrong)

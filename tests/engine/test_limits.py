@@ -204,7 +204,10 @@ async def test_a_local_limit_is_counted_by_each_node_alone(app, gauge):
     [
         ({}, "either a concurrency or a rate"),
         ({"concurrency": 1, "rate": 1.0}, "either a concurrency or a rate"),
-        ({"concurrency": -1}, "not negative"),
+        ({"concurrency": -1}, "a whole number from 0, not -1"),
+        ({"concurrency": 2.5}, "a whole number from 0, not 2.5"),
+        ({"concurrency": True}, "a whole number from 0, not True"),
+        ({"concurrency": 1, "key": ""}, "a kind or a key is not empty"),
         ({"rate": float("nan")}, "a rate is from 0"),
         ({"rate": 1.0, "burst": 0.0}, "a burst is up to"),
         ({"concurrency": 1, "key": "k" * 65}, "at most 64 bytes"),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.dispatch.gate import ASK_S, REFRESH_S, Gate
+from holdfast.errors import ConfigurationError
 from holdfast.ids import NodeId
-from holdfast.limit import Limit, Share, Want
+from holdfast.limit import Limit, Share, Want, limit_of
 from holdfast.task import Trigger
 from holdfast.telemetry.events import Events
 from holdfast.testing.build import a_trigger
@@ -205,3 +207,11 @@ def test_a_node_that_waits_gets_the_whole_limit_when_the_other_one_leaves():
             assert world.seconds() - left_s <= 0.2
 
     simulate(main)
+
+
+def test_a_stored_limit_is_read_whatever_this_version_thinks_of_it():
+    limit = limit_of(["old", "mail", 2.5, None, None, "", 1.0, 0])
+
+    assert (limit.name, limit.concurrency, limit.key, limit.local) == ("old", 2.5, "", False)
+    with pytest.raises(ConfigurationError):
+        replace(limit)

@@ -15,6 +15,8 @@ from holdfast.config import Config
 from holdfast.errors import ConfigurationError
 from holdfast.limit import BURST_S, FAIRNESS, Rules
 from holdfast.queues import Queue, is_pause
+from holdfast.store import Filter, Store
+from holdfast.task import FINAL, State
 
 T = TypeVar("T")
 
@@ -150,9 +152,19 @@ def _with(config: Config, name: str, work: Callable[[Queue], Awaitable[T]]) -> T
             async def opened() -> Any:
                 return store
 
-            return await work(Queue(name, opened))
+            answer = await work(Queue(name, opened))
+            if not await _is_known(store, name):
+                note(f"no node serves queue {name}, and no task waits in it: is its name right?")
+            return answer
 
     return asyncio.run(run())
+
+
+async def _is_known(store: Store, queue: str) -> bool:
+    if any(queue in member.queues for member in await store.members()):
+        return True
+    states = [state for state in State if state not in FINAL]  # the archive may be large
+    return bool(await store.find(Filter(states=states, queues=[queue], limit=1)))
 
 
 def _rows(found: Rules) -> list[dict[str, Any]]:
