@@ -5,6 +5,7 @@ ARGS ?=
 WORKERS ?= 3
 COUNTS := build/requirements.json
 BIN := .venv/bin
+LONG := HOLDFAST_LONG=1 HOLDFAST_KILL_S=60 $(BIN)/python -m pytest
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url
@@ -21,10 +22,11 @@ demo: .venv/.base  ## a guided minute on a temporary SQLite file
 test: .venv/.test  ## the whole suite, with a private PostgreSQL; ARGS="-k words" for a part of it
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --requirements-json=$(COUNTS) $(ARGS)
 
-soak: .venv/.test  ## the long runs: kill -9, many random histories, a million paused tasks
-	HOLDFAST_LONG=1 HOLDFAST_KILL_S=60 $(BIN)/python -m pytest $(ARGS) tests/histories \
-		tests/faults/test_sqlite_kill.py tests/faults/test_limits_under_kill.py \
-		tests/nodes/test_paused_million.py
+soak: .venv/.test  ## the long runs, half an hour: kills, histories, a standing backlog, a paused million
+	$(LONG) -n 2 --dist worksteal tests/histories tests/faults/test_sqlite_kill.py \
+		tests/faults/test_limits_under_kill.py tests/nodes/test_standing_backlog.py \
+		tests/nodes/test_histories.py $(ARGS)
+	$(LONG) tests/nodes/test_paused_million.py $(ARGS)
 
 check: .venv/.test  ## format, lint, types, tidy and unit tests, in less than a minute
 	$(BIN)/ruff format --check src tests
