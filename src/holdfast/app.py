@@ -370,9 +370,13 @@ class Holdfast:
 
     # ── what definitions and handles ask for ──────────────────────────────────────────────
 
-    async def client(self) -> Client:
+    def client_now(self) -> Client | None:
+        """The client of this loop if it is open already."""
         runtime = self._runtimes.get(asyncio.get_running_loop())
-        return runtime.client if runtime is not None else (await self._runtime()).client
+        return None if runtime is None else runtime.client
+
+    async def client(self) -> Client:
+        return (await self._runtime()).client
 
     def require_queue(self, queue: str) -> str:
         return self.registry.require_queue(queue)
@@ -381,12 +385,18 @@ class Holdfast:
         """Run a coroutine for sync code, on the portal's loop."""
         return self._portal.call(work)
 
-    async def partition(self, sharding: Sharding, ordering_key: str | None) -> int:
-        runtime = self._runtimes.get(asyncio.get_running_loop()) or await self._runtime()
-        return self._partition(runtime.store, sharding, ordering_key)
+    def partition(self, sharding: Sharding, ordering_key: str | None, partitions: int) -> int:
+        partition = sharding.partition(
+            partitions=partitions, number=next(self._spread), ordering_key=ordering_key
+        )
+        if not 0 <= partition < partitions:
+            raise ConfigurationError(
+                f"the sharding policy chose partition {partition} of {partitions}"
+            )
+        return partition
 
     def partition_sync(self, sharding: Sharding, ordering_key: str | None) -> int:
-        return self._partition(self._any_runtime().store, sharding, ordering_key)
+        return self.partition(sharding, ordering_key, self._any_runtime().store.partitions)
 
     async def enqueue_within(self, connection: Any, tasks: list[NewTask]) -> list[Enqueued]:
         runtime = await self._runtime()
@@ -403,16 +413,6 @@ class Holdfast:
         if caller.is_async:
             raise ConfigurationError("this connection is async: await enqueue() instead")
         return _sent(caller, tasks, caller.run_sync(runtime.store.enqueueing(tasks)))
-
-    def _partition(self, store: Store, sharding: Sharding, ordering_key: str | None) -> int:
-        partition = sharding.partition(
-            partitions=store.partitions, number=next(self._spread), ordering_key=ordering_key
-        )
-        if not 0 <= partition < store.partitions:
-            raise ConfigurationError(
-                f"the sharding policy chose partition {partition} of {store.partitions}"
-            )
-        return partition
 
     # ── runtimes ──────────────────────────────────────────────────────────────────────────
 

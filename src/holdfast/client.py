@@ -44,8 +44,13 @@ class Client:
         self._bus = bus
         self._events = events
         # Keyed tasks may wait for another caller's open transaction; they never delay the rest.
-        self._plain = Coalescer(self._enqueue)
-        self._keyed = Coalescer(self._enqueue)
+        self._plain = Coalescer(self._enqueue, self._enqueue_one)
+        self._keyed = Coalescer(self._enqueue, self._enqueue_one)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions a queue has."""
+        return self._store.partitions
 
     async def enqueue(self, task: NewTask) -> Enqueued:
         """Add one task; durable when it returns.  Its trigger has then been handed to the bus."""
@@ -90,24 +95,33 @@ class Client:
 
     async def _enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
         enqueued = await self._store.enqueue(tasks)
-        self._bus.publish(
-            [trigger_of(t, e) for t, e in zip(tasks, enqueued, strict=True) if e.created]
-        )
+        created = [(t, e) for t, e in zip(tasks, enqueued, strict=True) if e.created]
+        self._bus.publish([trigger_of(task, answer) for task, answer in created])
         if self._events.wanted:
-            for task, answer in zip(tasks, enqueued, strict=True):
-                if answer.created:
-                    self._events.emit(TaskEnqueued(answer.id, task.queue, task.kind))
+            for task, answer in created:
+                self._events.emit(TaskEnqueued(answer.id, task.queue, task.kind))
+        return enqueued
+
+    async def _enqueue_one(self, task: NewTask) -> Enqueued:
+        """The same for one: a caller that awaits each task feels every step."""
+        (enqueued,) = await self._store.enqueue([task])
+        if enqueued.created:
+            self._bus.publish([trigger_of(task, enqueued)])
+            if self._events.wanted:
+                self._events.emit(TaskEnqueued(enqueued.id, task.queue, task.kind))
         return enqueued
 
 
 Insert = Callable[[Sequence[NewTask]], Awaitable[list[Enqueued]]]
+InsertOne = Callable[[NewTask], Awaitable[Enqueued]]
 
 
 class Coalescer:
     """Gathers what concurrent callers add while earlier inserts are on their way."""
 
-    def __init__(self, insert: Insert) -> None:
+    def __init__(self, insert: Insert, insert_one: InsertOne) -> None:
         self._insert = insert
+        self._insert_one = insert_one
         self._waiting: list[tuple[NewTask, asyncio.Future[Enqueued]]] = []
         self._flights: set[asyncio.Task[None]] = set()
         self._alone = 0  # callers who insert by themselves, because nobody else is there
@@ -117,11 +131,11 @@ class Coalescer:
             # A single caller pays for no gathering: its insert is its own.
             self._alone += 1
             try:
-                (enqueued,) = await self._insert([task])
-                return enqueued
+                return await self._insert_one(task)
             finally:
                 self._alone -= 1
-                self._launch()
+                if self._waiting:
+                    self._launch()
         future: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
         self._waiting.append((task, future))
         if self._alone + len(self._flights) < FLIGHTS_MAX and len(self._waiting) == 1:

@@ -39,10 +39,11 @@ class Gate(Protocol):
 
     registry: Registry
 
+    def client_now(self) -> Client | None: ...
     async def client(self) -> Client: ...
     def require_queue(self, queue: str) -> str: ...
     def call(self, work: Any) -> Any: ...
-    async def partition(self, sharding: Sharding, ordering_key: str | None) -> int: ...
+    def partition(self, sharding: Sharding, ordering_key: str | None, partitions: int) -> int: ...
     def partition_sync(self, sharding: Sharding, ordering_key: str | None) -> int: ...
     async def enqueue_within(self, connection: Any, tasks: list[NewTask]) -> list[Enqueued]: ...
     def enqueue_within_sync(self, connection: Any, tasks: list[NewTask]) -> list[Enqueued]: ...
@@ -194,11 +195,12 @@ class Enqueuer(Generic[P, R]):
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Add a task; durable when it returns, or with your transaction when `within` is given."""
         sealed = self.handler.arguments.seal(args, kwargs)
-        task = self._new(sealed, await self._partition())
+        client = self._gate.client_now() or await self._gate.client()
+        task = self._new(sealed, self._partition(client))
         if self._options.within is not None:
             (enqueued,) = await self._gate.enqueue_within(self._options.within, [task])
         else:
-            enqueued = await (await self._gate.client()).enqueue(task)
+            enqueued = await client.enqueue(task)
         return self._handle(enqueued)
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
@@ -213,21 +215,18 @@ class Enqueuer(Generic[P, R]):
 
     async def enqueue_many(self, calls: Iterable[tuple[Any, ...]]) -> list[Handle[R]]:
         """Add one task for each tuple of arguments, all in one transaction."""
-        tasks = [
-            self._new(
-                self.handler.arguments.seal(args, {}),
-                await self._partition(),
-            )
-            for args in calls
-        ]
+        sealed = [self.handler.arguments.seal(args, {}) for args in calls]
+        client = await self._gate.client()
+        tasks = [self._new(payload, self._partition(client)) for payload in sealed]
         if self._options.within is not None:
             enqueued = await self._gate.enqueue_within(self._options.within, tasks)
         else:
-            enqueued = await (await self._gate.client()).enqueue_many(tasks)
+            enqueued = await client.enqueue_many(tasks)
         return [self._handle(one) for one in enqueued]
 
-    async def _partition(self) -> int:
-        return await self._gate.partition(self.handler.sharding, self._options.ordering_key)
+    def _partition(self, client: Client) -> int:
+        sharding, key = self.handler.sharding, self._options.ordering_key
+        return self._gate.partition(sharding, key, client.partitions)
 
     def _new(self, payload: bytes, partition: int) -> NewTask:
         return NewTask(partition=partition, payload=payload, **self._in_common)

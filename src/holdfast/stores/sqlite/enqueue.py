@@ -64,8 +64,7 @@ def enqueue_one(db: sqlite3.Connection, now: int, task: NewTask) -> Enqueued:
     """A task without a key: one statement, which needs no transaction around it."""
     due_at = _due_at(task, now)
     values = _values(task, due_at, now)
-    ((id,),) = run_one(db, "enqueue", (*values, values[_STATE]))
-    return _created(id, due_at)
+    return _created(run_one(db, "enqueue", (*values, values[_STATE])), due_at)
 
 
 def _due_at(task: NewTask, now: int) -> int | None:

@@ -35,9 +35,21 @@ def run(db: sqlite3.Connection, name: str, /, **params: Any) -> list[tuple[Any, 
     return db.execute(_text(name), params).fetchall()
 
 
-def run_one(db: sqlite3.Connection, name: str, row: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """The same with the values in the order of the parameters' places."""
-    return db.execute(_places(name), row).fetchall()
+@cache
+def _unanswered(name: str) -> str:
+    text, returning, _ = _places(name).rpartition("RETURNING")
+    assert returning, f"{name} answers nothing"
+    return text
+
+
+def run_one(db: sqlite3.Connection, name: str, row: tuple[Any, ...]) -> int:
+    """Insert one row, with the values in the order of the parameters' places; answers its id.
+
+    Without the statement's RETURNING, for which SQLite makes a table.
+    """
+    id = db.execute(_unanswered(name), row).lastrowid
+    assert id is not None, "an insert has a row"
+    return id
 
 
 def run_many(db: sqlite3.Connection, name: str, rows: Iterable[tuple[Any, ...]]) -> None:

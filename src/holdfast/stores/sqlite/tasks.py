@@ -28,19 +28,19 @@ class TasksRole(Threads):
         When another connection keeps the file locked for longer than our patience, this raises
         `StoreUnavailable`, and nothing is added: the caller may be waiting for its own lock.
         """
-        tasks = list(tasks)
         if not tasks:
             return []
         if len(tasks) == 1 and tasks[0].key is None:
             task = tasks[0]
-            answer: Enqueued = await self._write(
+            answer: Enqueued = await self._writer.run(
                 lambda db, now: enqueue.enqueue_one(db, now, task),
                 patience_s=self._patience_s,
                 is_statement=True,
             )
             return [answer]
+        mine = list(tasks)  # the caller may change its own while the writer is at work
         answers: list[Enqueued] = await self._write(
-            lambda db, now: enqueue.enqueue(db, now, tasks), patience_s=self._patience_s
+            lambda db, now: enqueue.enqueue(db, now, mine), patience_s=self._patience_s
         )
         return answers
 

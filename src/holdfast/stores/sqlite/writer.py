@@ -57,9 +57,9 @@ NEIGHBOUR_S = 5.0  # a foreign commit within this time means: others write too
 LOOK_S = 0.002  # between two looks for others' commits
 KNOCK_S = 0.25  # how long the writer goes without a rest when it believes to be alone
 IDLE_S = 1.0  # after this the WAL is carried over into the database
-INLINE_MAX = 50  # commits on the caller's own thread, before the writer looks around
+INLINE_MAX = 200  # commits on the caller's own thread, before the writer looks around
 INLINE_S = 0.001  # a commit that takes longer must not hold up an event loop
-YIELD_S = 0.001  # how long a caller in a loop may keep the others of its loop waiting
+YIELD_S = 0.002  # how long a caller in a loop may keep the others of its loop waiting
 WAIT: Final = object()
 
 
