@@ -29,7 +29,7 @@ SPACING = 3  # ticks of delay between neighbours
 KEPT = 1_000  # records
 
 
-class Record(NamedTuple):
+class RingRecord(NamedTuple):
     """One record of the log.  Numbers start at 1 and have no gaps."""
 
     number: int
@@ -37,7 +37,7 @@ class Record(NamedTuple):
     body: bytes = b""  # means nothing here
 
 
-NOTHING = Record(0, NodeId(""))
+NOTHING = RingRecord(0, NodeId(""))
 """Before the first record."""
 
 
@@ -78,12 +78,12 @@ class Turn:
         self._wanted_since: float | None = None  # when there was something to write
         self._is_sure = False  # whether we know that `latest` is not older than our own writes
 
-    def read(self, latest: Record, now: float) -> None:
+    def read(self, latest: RingRecord, now: float) -> None:
         """The latest record, as the coordinator has it: the only cure for not knowing."""
         self._is_sure = True
         self.heard(latest, now)
 
-    def heard(self, record: Record, now: float) -> None:
+    def heard(self, record: RingRecord, now: float) -> None:
         """A record was written by somebody.  Doubled and late news change nothing."""
         if record.number > self.latest.number:
             self.latest = record
@@ -105,12 +105,12 @@ class Turn:
         behind = distance(self.node, nodes, self.latest.writer)
         return max(self._since + 1, self._wanted_since) + behind * self._spacing
 
-    def following(self, body: bytes = b"") -> Record:
+    def following(self, body: bytes = b"") -> RingRecord:
         """The record to write, if the latest is still the one before it."""
         assert self._is_sure, "RING-28: after a try whose outcome is unknown, the latest is read"
-        return Record(self.latest.number + 1, self.node, body)
+        return RingRecord(self.latest.number + 1, self.node, body)
 
-    def written(self, record: Record, now: float) -> None:
+    def written(self, record: RingRecord, now: float) -> None:
         """The compare-and-set has succeeded: we are the first."""
         self.heard(record, now)
 
@@ -130,25 +130,24 @@ class Log:
     What a coordinator keeps elsewhere follows the same rules, each call in one transaction.
     """
 
-    def __init__(self, *, kept: int = KEPT) -> None:
+    def __init__(self) -> None:
         self.latest = NOTHING
-        self._kept = kept
-        self._records: dict[int, Record] = {}
+        self._records: dict[int, RingRecord] = {}
 
-    def append(self, record: Record) -> bool:
+    def append(self, record: RingRecord) -> bool:
         """Write the record if it follows the latest one; both change together, or nothing does."""
         if record.number != self.latest.number + 1:
             return False
         self.latest = self._records[record.number] = record
         return True
 
-    def records(self, after: int) -> list[Record]:
+    def records(self, after: int) -> list[RingRecord]:
         """What is kept of the records above this number, in order."""
         return [record for number, record in self._records.items() if number > after]
 
-    def rotate(self) -> None:
-        """Let go of the oldest.  The latest stays known for ever, so no number comes back."""
-        for number in list(self._records)[: -self._kept]:
+    def rotate(self, kept: int = KEPT) -> None:
+        """Let go of all but the last.  The latest is known for ever, so no number comes back."""
+        for number in list(self._records)[:-kept]:
             del self._records[number]
 
 

@@ -7,6 +7,7 @@ A store is a set of small roles; each part of the engine asks for the narrowest 
     Leases     coordinator            renew · members · leave · holdings · let_go · wish
     Agenda     duties                 submit_due · resume_lost · running_of · moved_on · park …
     Rulebook   node, CLI              rules · change_rules · allot
+    Rings      ring                   ring_latest · ring_append · ring_records · ring_rotate
     Search     CLI, node              find · counts · unknown_queues
 
 Promises that hold for every verb:
@@ -31,6 +32,7 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.ids import NodeId
 from holdfast.limit import Limit, Mode, Rules, Share, Want
+from holdfast.ring import RingRecord
 from holdfast.sql.query import Script
 from holdfast.task import (
     Enqueued,
@@ -471,6 +473,30 @@ class Rulebook(Protocol):
         ...
 
 
+class Rings(Protocol):
+    """Logs that nodes write in turns, each under a name; see `holdfast.ring`."""
+
+    async def ring_latest(self, ring: str) -> RingRecord:
+        """The latest record, or NOTHING."""
+        ...
+
+    async def ring_append(self, ring: str, record: RingRecord) -> bool:
+        """Write the record if it follows the latest one: log and latest together, or neither.
+
+        `OutcomeUnknown` or `Unavailable` when nobody can tell: read the latest before anything
+        else, it may be this one.
+        """
+        ...
+
+    async def ring_records(self, ring: str, *, after: int, limit: int) -> list[RingRecord]:
+        """What is kept of the records above this number, in order."""
+        ...
+
+    async def ring_rotate(self, ring: str, *, kept: int) -> None:
+        """Let go of all records but the last ones.  Their numbers are never given again."""
+        ...
+
+
 class Search(Protocol):
     async def find(self, filter: Filter) -> list[Task]:
         """Tasks by the filter, by id."""
@@ -485,7 +511,7 @@ class Search(Protocol):
         ...
 
 
-class Store(Tasks, Backlogs, Leases, Agenda, Rulebook, Search, Protocol):
+class Store(Tasks, Backlogs, Leases, Agenda, Rulebook, Rings, Search, Protocol):
     """All roles, and the life of the thing itself."""
 
     @property

@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 from holdfast.ids import NodeId
-from holdfast.ring import NOTHING, Log, Record, Turn, distance, in_order
+from holdfast.ring import NOTHING, Log, RingRecord, Turn, distance, in_order
 
 NODES = in_order([NodeId(f"node-{number}") for number in range(5)])
 A, B, C = NODES[:3]
@@ -193,7 +193,7 @@ def test_whoever_came_after_a_writer_that_has_left_is_first():
 def test_an_empty_tick_counts_for_nobody():
     turns = [Turn(node) for node in (A, B)]
     for turn in turns:
-        turn.read(Record(7, A), 0)
+        turn.read(RingRecord(7, A), 0)
 
     assert [turn.due([A, B]) for turn in turns] == [None, None]
     for turn in turns:
@@ -212,7 +212,7 @@ def test_a_stale_proposal_is_refused_though_its_time_is_right():
     assert log.append(first.following())
 
     assert not log.append(second.following())
-    assert log.latest == Record(1, A)
+    assert log.latest == RingRecord(1, A)
 
 
 def test_an_attempt_of_unknown_outcome_is_followed_by_a_read():
@@ -228,18 +228,18 @@ def test_an_attempt_of_unknown_outcome_is_followed_by_a_read():
         turn.following()
     turn.read(log.latest, 2)
     turn.wanted(2)
-    assert turn.following() == Record(2, A)
+    assert turn.following() == RingRecord(2, A)
 
 
 def test_rotation_never_brings_a_number_back():
-    log = Log(kept=3)
+    log = Log()
     for number in range(1, 11):
-        assert log.append(Record(number, A))
-    log.rotate()
+        assert log.append(RingRecord(number, A))
+    log.rotate(kept=3)
 
     assert [record.number for record in log.records(after=0)] == [8, 9, 10]
-    assert not any(log.append(Record(number, B)) for number in range(11))
-    assert log.append(Record(11, B))
+    assert not any(log.append(RingRecord(number, B)) for number in range(11))
+    assert log.append(RingRecord(11, B))
 
 
 # ── all small histories ───────────────────────────────────────────────────────────────────────
@@ -248,7 +248,7 @@ def test_rotation_never_brings_a_number_back():
 class Careless(Log):
     """Without the comparison."""
 
-    def append(self, record: Record) -> bool:
+    def append(self, record: RingRecord) -> bool:
         self.latest = self._records[record.number] = record
         return True
 
@@ -276,7 +276,7 @@ class World:
         turns = {name: copy.copy(turn) for name, turn in self.turns.items()}
         world = World(copy.deepcopy(self.log), turns, [*self.written])
         if node is None:
-            world.log.rotate()
+            world.log.rotate(kept=1)
         else:
             world.happens(step, node)
         return world
@@ -342,7 +342,7 @@ def all_histories(log: Log, steps: int) -> tuple[int, int]:
 
 
 def test_in_all_small_histories_no_number_is_written_twice_and_none_is_skipped(record_property):
-    found, wrong = all_histories(Log(kept=1), steps=6)
+    found, wrong = all_histories(Log(), steps=6)
 
     record_property("histories", found)
     print(f"{found:,} histories, {wrong} with a wrong number")
@@ -350,6 +350,6 @@ def test_in_all_small_histories_no_number_is_written_twice_and_none_is_skipped(r
 
 
 def test_without_the_comparison_a_number_is_written_twice():
-    _, wrong = all_histories(Careless(kept=1), steps=2)
+    _, wrong = all_histories(Careless(), steps=2)
 
     assert wrong > 0

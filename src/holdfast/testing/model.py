@@ -34,15 +34,17 @@ from holdfast.task import (
     clamped_priority,
 )
 from holdfast.testing.model_partitions import ModelPartitions
+from holdfast.testing.model_rings import ModelRings
 from holdfast.testing.model_rules import ModelRules
 
 WISHES = (Event.RESUMED, Event.RESCHEDULED, Event.CANCELLED, Event.GIVEN_UP)
 
 
-class ModelStore(ModelRules, ModelPartitions):
+class ModelStore(ModelRules, ModelRings, ModelPartitions):
     def __init__(self, *, clock: Clock) -> None:
         ModelPartitions.__init__(self, clock=clock)
         ModelRules.__init__(self, clock=clock)
+        ModelRings.__init__(self)
         self._tasks: dict[TaskId, Task] = {}
         self._weights: dict[TaskId, float] = {}
         self._arrived: Counter[TaskId] = Counter()

@@ -20,6 +20,7 @@ from holdfast.stores.postgres.migrate import (
     schema_status,
     upkeep,
 )
+from holdfast.stores.postgres.rings import PostgresRings
 from holdfast.stores.postgres.rulebook import PostgresRulebook
 from holdfast.stores.postgres.search import PostgresSearch
 from holdfast.stores.postgres.tasks import PostgresTasks
@@ -31,6 +32,7 @@ class PostgresStore(
     PostgresLeases,
     PostgresAgenda,
     PostgresRulebook,
+    PostgresRings,
     PostgresSearch,
 ):
     """`holdfast.store.Store` on PostgreSQL 14 and later.

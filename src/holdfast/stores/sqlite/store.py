@@ -31,6 +31,7 @@ from holdfast.stores.sqlite.leases import LeaseFile
 from holdfast.stores.sqlite.members import LeasesRole
 from holdfast.stores.sqlite.operations import Work
 from holdfast.stores.sqlite.reader import Reader
+from holdfast.stores.sqlite.rings import RingsRole
 from holdfast.stores.sqlite.rulebook import RulebookRole
 from holdfast.stores.sqlite.search import SearchRole
 from holdfast.stores.sqlite.statements import run
@@ -40,7 +41,9 @@ from holdfast.stores.sqlite.writer import Writer
 PATIENCE_S = 5.0  # how long an enqueue waits for somebody's write transaction
 
 
-class SQLiteStore(TasksRole, BacklogsRole, LeasesRole, AgendaRole, RulebookRole, SearchRole):
+class SQLiteStore(
+    TasksRole, BacklogsRole, LeasesRole, AgendaRole, RulebookRole, RingsRole, SearchRole
+):
     """Fulfils `holdfast.store.Store`.
 
     `open()` makes the file (readable by its owner only) and our tables when they are missing;

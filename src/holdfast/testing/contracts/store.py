@@ -14,7 +14,7 @@ the store's archive is aged, else the promises about cleaning are skipped, visib
 
 from __future__ import annotations
 
-from holdfast.testing.contracts import backlogs, duties, rules, tasks
+from holdfast.testing.contracts import backlogs, duties, rings, rules, tasks
 
 
 class StoreContract(
@@ -33,6 +33,7 @@ class StoreContract(
     duties.ResumerContract,
     duties.CleanerContract,
     rules.RulebookContract,
+    rings.RingsContract,
     duties.SearchContract,
     duties.LifeContract,
 ):

@@ -1,0 +1,1 @@
+SELECT r.number, r.writer, r.body FROM {schema}.ring AS r WHERE r.name = :ring::text

@@ -1,0 +1,1 @@
+SELECT number, writer, body FROM holdfast_ring WHERE name = :ring
