@@ -29,6 +29,7 @@ from holdfast.testing.contracts.builders import (
     grabbed,
     waiting_triggers,
 )
+from schema import NEWEST
 
 
 class ShiftedClock(SystemClock):
@@ -53,7 +54,7 @@ async def test_a_new_file_gets_our_tables_and_is_its_owners_alone(tmp_path: Path
     modes = {name: oct(os.stat(tmp_path / name).st_mode & 0o777) for name in os.listdir(tmp_path)}
     assert modes.pop("app.db-leases-journal", "0o600") == "0o600"
     assert modes == dict.fromkeys(["app.db", "app.db-wal", "app.db-shm", "app.db-leases"], "0o600")
-    assert await store.schema_status() == (3, 3)
+    assert await store.schema_status() == (NEWEST, NEWEST)
     assert store.partitions == 8
     await store.close()
 

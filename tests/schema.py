@@ -1,0 +1,3 @@
+"""The schema that this version of the code makes."""
+
+NEWEST = 4
