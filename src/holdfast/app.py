@@ -370,8 +370,7 @@ class Holdfast:
 
     # ── what definitions and handles ask for ──────────────────────────────────────────────
 
-    def client_now(self) -> Client | None:
-        """The client of this loop if it is open already."""
+    def client_now(self) -> Client | None:  # if this loop has opened one already
         runtime = self._runtimes.get(asyncio.get_running_loop())
         return None if runtime is None else runtime.client
 

@@ -21,6 +21,7 @@ import holdfast
 from holdfast import errors
 from holdfast.cli.problems import ANSWERS, EXPLAINED
 from holdfast.testing.postgres import Server
+from schema import NEWEST
 
 PACKAGE = Path(holdfast.__file__).parents[1]
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -159,7 +160,7 @@ def test_a_newer_schema_says_that_holdfast_is_too_old(
 
     done = run("task", "enqueue", "orders", "add", "[2]")
 
-    assert_says(done, "HF1402", 4, "this code knows 3", "install a newer Holdfast")
+    assert_says(done, "HF1402", 4, f"this code knows {NEWEST}", "install a newer Holdfast")
     assert count_tasks(store_url, request) == 1
 
 
