@@ -124,7 +124,7 @@ class Turn:
         self.refused(now)
 
 
-class Log:
+class RingLog:
     """The rules of the log: one record for each number, and the last ones are kept.
 
     What a coordinator keeps elsewhere follows the same rules, each call in one transaction.

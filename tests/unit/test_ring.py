@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 from holdfast.ids import NodeId
-from holdfast.ring import NOTHING, Log, RingRecord, Turn, distance, in_order
+from holdfast.ring import NOTHING, RingLog, RingRecord, Turn, distance, in_order
 
 NODES = in_order([NodeId(f"node-{number}") for number in range(5)])
 A, B, C = NODES[:3]
@@ -29,7 +29,7 @@ class Story:
     """
 
     def __init__(self, circle: str, *, spacing: int = 1) -> None:
-        self.log = Log()
+        self.log = RingLog()
         self.turns = {
             letter: Turn(node, spacing=spacing) for letter, node in zip(circle, NODES, strict=False)
         }
@@ -206,7 +206,7 @@ def test_an_empty_tick_counts_for_nobody():
 
 @pytest.mark.req("RING-27")
 def test_a_stale_proposal_is_refused_though_its_time_is_right():
-    log, first, second = Log(), Turn(A), Turn(B)
+    log, first, second = RingLog(), Turn(A), Turn(B)
     for turn in (first, second):
         turn.read(log.latest, 0)
     assert log.append(first.following())
@@ -216,7 +216,7 @@ def test_a_stale_proposal_is_refused_though_its_time_is_right():
 
 
 def test_an_attempt_of_unknown_outcome_is_followed_by_a_read():
-    turn, log = Turn(A), Log()
+    turn, log = Turn(A), RingLog()
     turn.read(log.latest, 0)
     turn.wanted(0)
     log.append(turn.following())
@@ -232,7 +232,7 @@ def test_an_attempt_of_unknown_outcome_is_followed_by_a_read():
 
 
 def test_rotation_never_brings_a_number_back():
-    log = Log()
+    log = RingLog()
     for number in range(1, 11):
         assert log.append(RingRecord(number, A))
     log.rotate(kept=3)
@@ -245,7 +245,7 @@ def test_rotation_never_brings_a_number_back():
 # ── all small histories ───────────────────────────────────────────────────────────────────────
 
 
-class Careless(Log):
+class Careless(RingLog):
     """Without the comparison."""
 
     def append(self, record: RingRecord) -> bool:
@@ -257,7 +257,7 @@ class Careless(Log):
 class World:
     """Three nodes and a log; each step is something that may happen next."""
 
-    log: Log
+    log: RingLog
     turns: dict[NodeId, Turn]
     written: list[int] = field(default_factory=list)
 
@@ -319,7 +319,7 @@ class World:
         return in_order and self.log.latest.number == len(self.written)
 
 
-def all_histories(log: Log, steps: int) -> tuple[int, int]:
+def all_histories(log: RingLog, steps: int) -> tuple[int, int]:
     """How many histories of so many steps there are, and in how many a number is wrong.
 
     Histories that lead to the same state go on as one, and are counted.
@@ -342,7 +342,7 @@ def all_histories(log: Log, steps: int) -> tuple[int, int]:
 
 
 def test_in_all_small_histories_no_number_is_written_twice_and_none_is_skipped(record_property):
-    found, wrong = all_histories(Log(), steps=6)
+    found, wrong = all_histories(RingLog(), steps=6)
 
     record_property("histories", found)
     print(f"{found:,} histories, {wrong} with a wrong number")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from holdfast.ring import Log, RingRecord
+from holdfast.ring import RingLog, RingRecord
 
 
 class ModelRings:
     def __init__(self) -> None:
-        self._rings: defaultdict[str, Log] = defaultdict(Log)
+        self._rings: defaultdict[str, RingLog] = defaultdict(RingLog)
 
     async def ring_latest(self, ring: str) -> RingRecord:
         return self._rings[ring].latest
