@@ -4,7 +4,8 @@ A store is a set of small roles; each part of the engine asks for the narrowest 
 
     Tasks      client and worker      enqueue · grab · settle · transaction · change · get
     Backlogs   dispatcher             claim · load · arrivals · record · levels · count_levels
-    Leases     coordinator            renew · members · leave · holdings · let_go · wish
+    Leases     coordinator            renew · members · end · leave · ask · holdings · let_go · wish
+    Duties     roster                 duties · keep_duties
     Agenda     duties                 submit_due · resume_lost · running_of · moved_on · park …
     Rulebook   node, CLI              rules · change_rules · allot
     Rings      ring                   ring_latest · ring_append · ring_records · ring_rotate
@@ -46,6 +47,7 @@ from holdfast.task import (
     Trigger,
 )
 
+NO_FACTS: Mapping[str, Any] = {}
 NO_WEIGHTS: Mapping[str, float | None] = {}
 
 
@@ -210,6 +212,28 @@ class Member(NamedTuple):
     queues: tuple[str, ...]
     kinds: tuple[str, ...]
     is_alive: bool
+    number: int | None = None  # the index of its registration; None: a node of older code
+    left_s: float = 0.0  # of its lease, by the store's clock; negative: ended so long ago
+    started_at: datetime | None = None
+    facts: Mapping[str, Any] = NO_FACTS  # what it tells of itself
+    asked: str | None = None  # what a person wants it to do, such as "drain"
+
+
+class DutyRecord(NamedTuple):
+    """Who keeps a duty, and when that node is expected to write the next record."""
+
+    name: str
+    number: int  # each record has one more; 0: nobody has ever kept it
+    holder: NodeId | None  # None: given up
+    due_in_s: float  # by the store's clock; negative: overdue
+
+
+class Kept(NamedTuple):
+    """A duty to take or to keep: the record that it follows, and the rest until the next one."""
+
+    name: str
+    number: int  # of the record that we know; it must still be the latest
+    rest_s: float
 
 
 class Answer(Enum):
@@ -374,17 +398,39 @@ class Backlogs(Protocol):
 
 class Leases(Protocol):
     async def renew(
-        self, node: NodeId, *, lease_s: float, queues: Sequence[str], kinds: Sequence[str]
+        self,
+        node: NodeId,
+        *,
+        lease_s: float,
+        queues: Sequence[str],
+        kinds: Sequence[str],
+        facts: Mapping[str, Any] = NO_FACTS,
     ) -> None:
-        """Keep the node's lease for `lease_s` from now on; make it when it does not exist."""
+        """Keep the node's lease for `lease_s` from now on; make it when it does not exist.
+
+        A node that is registered keeps its number; a new one, or one that was forgotten, takes the
+        highest number and one more.  Two nodes never have the same.
+        """
         ...
 
     async def members(self) -> list[Member]:
         """All nodes with a lease row, live or ended."""
         ...
 
+    async def end(self, nodes: Collection[NodeId]) -> None:
+        """Say that these nodes are dead: their leases end now, and they let go of partitions and
+        duties.
+
+        What they were running can be resumed at once; until then they stay in the list of members.
+        """
+        ...
+
+    async def ask(self, node: NodeId, what: str | None) -> bool:
+        """Leave a person's wish with the node's lease; False: no such node."""
+        ...
+
     async def leave(self, nodes: Collection[NodeId], *, ended_only: bool = False) -> None:
-        """Forget the nodes' leases and let go of their partitions.
+        """Forget the nodes' leases and let go of their partitions and duties.
 
         With `ended_only`, nodes whose lease is live are left alone.
         """
@@ -400,6 +446,21 @@ class Leases(Protocol):
 
     async def wish(self, queue: str, partitions: Collection[int], *, node: NodeId) -> None:
         """Ask the owners of these partitions to let go of them."""
+        ...
+
+
+class Duties(Protocol):
+    """Who keeps which duty.  Safe whoever is wrong about whom: one record for each number."""
+
+    async def duties(self) -> list[DutyRecord]:
+        """The latest record of each duty that was ever kept, by name."""
+        ...
+
+    async def keep_duties(self, kept: Sequence[Kept], *, node: NodeId) -> set[str]:
+        """Write the next record of each duty, in one statement; answer those that were written.
+
+        The others have moved on from the number named: somebody else keeps them.
+        """
         ...
 
 
@@ -511,7 +572,7 @@ class Search(Protocol):
         ...
 
 
-class Store(Tasks, Backlogs, Leases, Agenda, Rulebook, Rings, Search, Protocol):
+class Store(Tasks, Backlogs, Leases, Duties, Agenda, Rulebook, Rings, Search, Protocol):
     """All roles, and the life of the thing itself."""
 
     @property

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.ids import NodeId
 from holdfast.store import (
+    NO_FACTS,
     START,
     ZERO,
     Column,
     Counters,
+    DutyRecord,
     Entry,
     Holding,
+    Kept,
     Level,
     LevelCursor,
     Loaded,
@@ -44,6 +48,17 @@ class Lease:
     queues: tuple[str, ...]
     kinds: tuple[str, ...]
     until: datetime
+    number: int
+    started_at: datetime
+    facts: Mapping[str, Any]
+    asked: str | None = None
+
+
+@dataclass
+class Duty:
+    number: int
+    holder: NodeId | None
+    due_at: datetime
 
 
 class ModelPartitions:
@@ -53,6 +68,7 @@ class ModelPartitions:
         self._clock = clock
         self._queues: dict[str, list[Partition]] = {}
         self._leases: dict[NodeId, Lease] = {}
+        self._duties: dict[str, Duty] = {}
 
     def _rows(self, queue: str) -> list[Partition]:
         return self._queues.setdefault(queue, [Partition() for _ in range(self.partitions)])
@@ -120,25 +136,69 @@ class ModelPartitions:
     # Leases
 
     async def renew(
-        self, node: NodeId, *, lease_s: float, queues: Sequence[str], kinds: Sequence[str]
+        self,
+        node: NodeId,
+        *,
+        lease_s: float,
+        queues: Sequence[str],
+        kinds: Sequence[str],
+        facts: Mapping[str, Any] = NO_FACTS,
     ) -> None:
-        until = self._clock.now() + timedelta(seconds=lease_s)
-        self._leases[node] = Lease(tuple(queues), tuple(kinds), until)
+        now = self._clock.now()
+        highest = max((lease.number for lease in self._leases.values()), default=0)
+        new = Lease((), (), now, highest + 1, now, {})
+        self._leases[node] = replace(
+            self._leases.get(node, new),
+            queues=tuple(queues),
+            kinds=tuple(kinds),
+            until=now + timedelta(seconds=lease_s),
+            facts=dict(facts),
+        )
 
     async def members(self) -> list[Member]:
+        now = self._clock.now()
         return [
-            Member(node, lease.queues, lease.kinds, self._is_alive(node))
+            Member(
+                node,
+                lease.queues,
+                lease.kinds,
+                self._is_alive(node),
+                lease.number,
+                (lease.until - now).total_seconds(),
+                lease.started_at,
+                lease.facts,
+                lease.asked,
+            )
             for node, lease in sorted(self._leases.items())
         ]
+
+    async def end(self, nodes: Collection[NodeId]) -> None:
+        now = self._clock.now()
+        for node in set(nodes) & self._leases.keys():
+            lease = self._leases[node]
+            self._leases[node] = replace(lease, until=min(now, lease.until))
+        self._let_go_of_all(nodes)
+
+    async def ask(self, node: NodeId, what: str | None) -> bool:
+        if node not in self._leases:
+            return False
+        self._leases[node] = replace(self._leases[node], asked=what)
+        return True
 
     async def leave(self, nodes: Collection[NodeId], *, ended_only: bool = False) -> None:
         alive = {m.node for m in await self.members() if m.is_alive} if ended_only else set()
         nodes = [node for node in nodes if node not in alive]
         for node in nodes:
             self._leases.pop(node, None)
+        self._let_go_of_all(nodes)
+        self._give_back_shares(nodes)
+
+    def _let_go_of_all(self, nodes: Collection[NodeId]) -> None:
         for row in [row for rows in self._queues.values() for row in rows if row.owner in nodes]:
             row.owner = None
-        self._give_back_shares(nodes)
+        for duty in self._duties.values():
+            if duty.holder in nodes:
+                duty.holder, duty.due_at = None, self._clock.now()
 
     def _give_back_shares(self, nodes: Collection[NodeId]) -> None:
         raise NotImplementedError
@@ -157,6 +217,24 @@ class ModelPartitions:
     async def wish(self, queue: str, partitions: Collection[int], *, node: NodeId) -> None:
         for partition in partitions:
             self._rows(queue)[partition].wish = node
+
+    # Duties
+
+    async def duties(self) -> list[DutyRecord]:
+        now = self._clock.now()
+        return [
+            DutyRecord(name, duty.number, duty.holder, (duty.due_at - now).total_seconds())
+            for name, duty in sorted(self._duties.items())
+        ]
+
+    async def keep_duties(self, kept: Sequence[Kept], *, node: NodeId) -> set[str]:
+        now, written = self._clock.now(), set()
+        for name, number, rest_s in kept:
+            latest = self._duties[name].number if name in self._duties else 0
+            if latest == number:
+                self._duties[name] = Duty(number + 1, node, now + timedelta(seconds=rest_s))
+                written.add(name)
+        return written
 
 
 def _write(row: Partition, one: Record) -> None:

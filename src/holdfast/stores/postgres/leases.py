@@ -1,16 +1,23 @@
-"""The coordinator's role: who is alive, and who owns which partition."""
+"""The coordinator's roles: who is alive, who owns which partition, and who keeps which duty."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
+import asyncpg
+
+from holdfast.errors import HoldfastError
 from holdfast.ids import NodeId
-from holdfast.store import Holding, Member
+from holdfast.store import NO_FACTS, DutyRecord, Holding, Kept, Member
 from holdfast.stores.postgres.connection import Database
+
+REGISTER_TRIES_MAX = 20
 
 
 class PostgresLeases:
-    """`holdfast.store.Leases`: the promises are written there."""
+    """`holdfast.store.Leases` and `Duties`: the promises are written there."""
 
     _database: Database
 
@@ -19,17 +26,68 @@ class PostgresLeases:
         raise NotImplementedError
 
     async def renew(
-        self, node: NodeId, *, lease_s: float, queues: Sequence[str], kinds: Sequence[str]
+        self,
+        node: NodeId,
+        *,
+        lease_s: float,
+        queues: Sequence[str],
+        kinds: Sequence[str],
+        facts: Mapping[str, Any] = NO_FACTS,
     ) -> None:
-        params = {"node": node, "lease_s": lease_s, "queues": list(queues), "kinds": list(kinds)}
-        await self._database.write("renew", params)
+        params = {
+            "node": node,
+            "lease_s": lease_s,
+            "queues": list(queues),
+            "kinds": list(kinds),
+            "facts": json.dumps(dict(facts)),
+        }
+        for tries_left in reversed(range(REGISTER_TRIES_MAX)):
+            try:
+                await self._database.write("renew", params)
+                return
+            except (HoldfastError, asyncpg.PostgresError) as error:
+                # Another node has registered under the same number at the same time.
+                is_taken = isinstance(error.__cause__ or error, asyncpg.UniqueViolationError)
+                if not is_taken or not tries_left:
+                    raise
 
     async def members(self) -> list[Member]:
         rows = await self._database.read("members", {})
         return [
-            Member(NodeId(node), tuple(queues), tuple(kinds), is_alive)
-            for node, queues, kinds, is_alive in rows
+            Member(
+                NodeId(node),
+                tuple(queues),
+                tuple(kinds),
+                is_alive,
+                number,
+                left_s,
+                started_at,
+                json.loads(facts),
+                asked,
+            )
+            for node, queues, kinds, is_alive, number, left_s, started_at, facts, asked in rows
         ]
+
+    async def end(self, nodes: Collection[NodeId]) -> None:
+        if nodes:
+            await self._database.write("end_leases", {"nodes": sorted(nodes)})
+
+    async def ask(self, node: NodeId, what: str | None) -> bool:
+        return bool(await self._database.write("ask", {"node": node, "what": what}))
+
+    async def duties(self) -> list[DutyRecord]:
+        return [DutyRecord._make(row) for row in await self._database.read("duties", {})]
+
+    async def keep_duties(self, kept: Sequence[Kept], *, node: NodeId) -> set[str]:
+        if not kept:
+            return set()
+        params = {
+            "node": node,
+            "names": [one.name for one in kept],
+            "numbers": [one.number for one in kept],
+            "rests_s": [one.rest_s for one in kept],
+        }
+        return {name for (name,) in await self._database.write("keep_duties", params)}
 
     async def leave(self, nodes: Collection[NodeId], *, ended_only: bool = False) -> None:
         if nodes:

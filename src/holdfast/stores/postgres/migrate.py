@@ -70,15 +70,19 @@ def migration_sql(database: Database) -> str:
     return "\n\n".join([*parts, "COMMIT;", ""])
 
 
-def check(found: int | None, where: str) -> None:
-    """Raise unless the database has exactly the version that this code needs."""
+def check(found: int | None, where: str, *, code_min: int | None = None) -> None:
+    """Raise unless this code can work with the tables as they are.
+
+    Newer tables are no obstacle as long as they name this code's version or an older one: so
+    nodes of both versions run side by side, and can be restarted, until all are replaced.
+    """
     code = len(migrations(PACKAGE))
     if found is None or found < code:
         raise SchemaMissing(
             f"the tables of Holdfast in {where} are at version {found or 0}, "
             f"this code needs {code}; run: holdfast db migrate"
         )
-    if found > code:
+    if found > code and (code_min is None or code < code_min):
         raise SchemaTooNew(
             f"the tables of Holdfast in {where} are at version {found}, this code knows {code}: "
             "install a newer Holdfast"

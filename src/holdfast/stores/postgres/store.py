@@ -78,8 +78,8 @@ class PostgresStore(
     async def open(self) -> None:
         try:
             await self._database.open()
-            ((version, partitions),) = await self._database.read("schema_status", {})
-            check(version, self._database.where)
+            ((version, partitions, code_min),) = await self._database.read("schema_status", {})
+            check(version, self._database.where, code_min=code_min)
             self._partitions = partitions
             await self._put_right()
         except BaseException:

@@ -13,13 +13,13 @@ import json
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from holdfast.ids import NodeId
-from holdfast.store import Member
+from holdfast.store import NO_FACTS, Member
 from holdfast.stores.sqlite.connection import Connect, is_damage, is_mistake, make_file, unavailable
-from holdfast.stores.sqlite.rows import span
+from holdfast.stores.sqlite.rows import SECOND, moment, span
 from holdfast.stores.sqlite.statements import as_list, run
 
 T = TypeVar("T")
@@ -28,6 +28,14 @@ LEASE_S_DEFAULT = 10.0  # assumed of nodes that have not been seen in a young fi
 MARGIN_S = 1.0
 BUSY_MS = 2000
 SAFE_FOR_SEVERAL = (3, 51, 3)  # before this a checkpoint beside another process's commit may damage
+
+# What a file of an older version lacks.
+_ADDED = {
+    "number": "number INTEGER",
+    "started_at": "started_at INTEGER NOT NULL DEFAULT 0",
+    "facts": "facts TEXT NOT NULL DEFAULT '{}'",
+    "asked": "asked TEXT",
+}
 
 _log = logging.getLogger("holdfast.stores.sqlite")
 
@@ -55,7 +63,14 @@ class LeaseFile:
         self._has_warned = False
 
     def renew(
-        self, node: NodeId, now: int, *, lease_s: float, queues: Sequence[str], kinds: Sequence[str]
+        self,
+        node: NodeId,
+        now: int,
+        *,
+        lease_s: float,
+        queues: Sequence[str],
+        kinds: Sequence[str],
+        facts: Mapping[str, Any] = NO_FACTS,
     ) -> None:
         """Keep the node's lease until `now + lease_s`; may be repeated."""
         params = {
@@ -64,6 +79,8 @@ class LeaseFile:
             "kinds": json.dumps(list(kinds)),
             "pid": os.getpid(),
             "until": now + span(lease_s),
+            "facts": json.dumps(dict(facts)),
+            "now": now,
         }
 
         def work(db: sqlite3.Connection) -> list[tuple[Any, ...]]:
@@ -79,14 +96,31 @@ class LeaseFile:
     def members(self, now: int) -> list[Member]:
         rows = self._asked(now, lambda db: run(db, "lease_members"))
         return [
-            Member(NodeId(node), tuple(json.loads(queues)), tuple(json.loads(kinds)), until > now)
-            for node, queues, kinds, _, until in rows
+            Member(
+                NodeId(node),
+                tuple(json.loads(queues)),
+                tuple(json.loads(kinds)),
+                until > now,
+                number,
+                (until - now) / SECOND,
+                moment(started_at),
+                json.loads(facts),
+                asked,
+            )
+            for node, queues, kinds, _, until, number, started_at, facts, asked in rows
         ]
+
+    def end(self, nodes: Collection[NodeId], now: int) -> None:
+        """These nodes are dead: nobody has to wait for their leases."""
+        self._asked(now, lambda db: run(db, "lease_end", nodes=as_list(nodes), now=now))
+
+    def ask(self, node: NodeId, now: int, what: str | None) -> bool:
+        return bool(self._asked(now, lambda db: run(db, "lease_ask", node=node, what=what)))
 
     def is_alive(self, now: int) -> Callable[[str], bool]:
         """A judge of nodes by this moment: live row, or no row in a file that is still young."""
         rows, birth = self._asked(now, lambda db: (run(db, "lease_members"), _birth(db)))
-        until = {node: until for node, _, _, _, until in rows}
+        until = {row[0]: row[4] for row in rows}
         unknown_until = sum(birth)
         return lambda node: until.get(node, unknown_until) > now
 
@@ -133,6 +167,9 @@ class LeaseFile:
             db.execute("PRAGMA journal_mode = TRUNCATE").fetchall()
             db.execute("PRAGMA synchronous = OFF")
             run(db, "lease_make")
+            known = {name for (name,) in run(db, "lease_columns")}
+            for column in _ADDED.keys() - known:
+                db.execute(f"ALTER TABLE holdfast_lease ADD COLUMN {_ADDED[column]}")
             run(db, "lease_make_birth")
             if not run(db, "lease_birth"):
                 born_at = now if self._had_owners() else 0

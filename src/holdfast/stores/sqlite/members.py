@@ -1,28 +1,47 @@
-"""The role of `Leases`: who is alive, and who owns which partition."""
+"""The roles of `Leases` and `Duties`: who is alive, who owns which partition, who keeps what."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from holdfast.ids import NodeId
-from holdfast.store import Holding, Member
+from holdfast.store import NO_FACTS, DutyRecord, Holding, Kept, Member
 from holdfast.stores.sqlite import lines
+from holdfast.stores.sqlite.rows import SECOND, span
 from holdfast.stores.sqlite.statements import as_list, run, run_many
 from holdfast.stores.sqlite.threads import Threads
 
 
 class LeasesRole(Threads):
     async def renew(
-        self, node: NodeId, *, lease_s: float, queues: Sequence[str], kinds: Sequence[str]
+        self,
+        node: NodeId,
+        *,
+        lease_s: float,
+        queues: Sequence[str],
+        kinds: Sequence[str],
+        facts: Mapping[str, Any] = NO_FACTS,
     ) -> None:
         await self._ask_leases(
-            lambda leases, now: leases.renew(node, now, lease_s=lease_s, queues=queues, kinds=kinds)
+            lambda leases, now: leases.renew(
+                node, now, lease_s=lease_s, queues=queues, kinds=kinds, facts=facts
+            )
         )
 
     async def members(self) -> list[Member]:
         found: list[Member] = await self._ask_leases(lambda leases, now: leases.members(now))
         return found
+
+    async def end(self, nodes: Collection[NodeId]) -> None:
+        """See `holdfast.store.Leases`.  The lease is first: all the rest follows from its end."""
+        await self._ask_leases(lambda leases, now: leases.end(nodes, now))
+        await self._write(lambda db, now: _let_go_of_all(db, now, nodes))
+
+    async def ask(self, node: NodeId, what: str | None) -> bool:
+        is_known: bool = await self._ask_leases(lambda leases, now: leases.ask(node, now, what))
+        return is_known
 
     async def leave(self, nodes: Collection[NodeId], *, ended_only: bool = False) -> None:
         """See `holdfast.store.Leases`.  If we die between the files, the lease ends by itself."""
@@ -30,7 +49,7 @@ class LeasesRole(Threads):
         gone = [node for node in nodes if node not in alive]
 
         def work(db: sqlite3.Connection, now: int) -> None:
-            run(db, "let_go_all", nodes=as_list(gone))
+            _let_go_of_all(db, now, gone)
             run(db, "shares_give_back", nodes=as_list(gone))
 
         await self._write(work)
@@ -55,3 +74,32 @@ class LeasesRole(Threads):
     async def wish(self, queue: str, partitions: Collection[int], *, node: NodeId) -> None:
         rows = [(node, queue, partition) for partition in partitions]
         await self._write(lambda db, now: run_many(db, "wish", rows))
+
+    async def duties(self) -> list[DutyRecord]:
+        found: list[DutyRecord] = await self._read(
+            lambda db, now: [
+                DutyRecord(name, number, holder, (due_at - now) / SECOND)
+                for name, number, holder, due_at in run(db, "duties")
+            ]
+        )
+        return found
+
+    async def keep_duties(self, kept: Sequence[Kept], *, node: NodeId) -> set[str]:
+        def work(db: sqlite3.Connection, now: int) -> set[str]:
+            written = set()
+            for name, number, rest_s in kept:
+                params = {"name": name, "node": node, "due_at": now + span(rest_s)}
+                if number:
+                    rows = run(db, "duty_keep", number=number, **params)
+                else:
+                    rows = run(db, "duty_make", **params)
+                written |= {name for (name,) in rows}
+            return written
+
+        names: set[str] = await self._write(work)
+        return names
+
+
+def _let_go_of_all(db: sqlite3.Connection, now: int, nodes: Collection[NodeId]) -> None:
+    run(db, "let_go_all", nodes=as_list(nodes))
+    run(db, "duties_drop", nodes=as_list(nodes), now=now)

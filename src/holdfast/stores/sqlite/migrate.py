@@ -56,7 +56,9 @@ def migrate(db: sqlite3.Connection) -> int:
 def check(db: sqlite3.Connection) -> None:
     """Raise what keeps this code from working with the file."""
     version = database_version(db)
-    if version > code_version():
+    # Newer tables are no obstacle as long as they name this code's version or an older one.
+    code_min = run(db, "meta", name="code_min") if version > code_version() else []
+    if version > code_version() and (not code_min or code_version() < code_min[0][0]):
         raise too_new(version)
     if version < code_version():
         raise SchemaMissing(

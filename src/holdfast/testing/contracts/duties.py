@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
 
-from holdfast.store import Change, Filter, Store
+from holdfast.ids import NodeId
+from holdfast.store import Change, Filter, Kept, Store
 from holdfast.task import Event, Key, State, TaskId
 from holdfast.testing.contracts.builders import (
     NODE,
@@ -55,6 +57,115 @@ class LeasesContract:
         assert [member.node for member in await store.members()] == [OTHER]
         assert {holding.owner for holding in await store.holdings(QUEUE)} == {None}
         assert len(await claimed(store, OTHER)) == store.partitions
+
+    @pytest.mark.req("RING-9", "RING-10")
+    async def test_a_node_keeps_its_number_and_no_two_have_the_same(self, store: Store) -> None:
+        nodes = [NodeId(f"node-{number}") for number in range(12)]
+
+        async def renewed(node: NodeId) -> None:
+            await store.renew(node, lease_s=60, queues=[], kinds=[])
+
+        await asyncio.gather(*(renewed(node) for node in nodes))
+        first = {member.node: member.number for member in await store.members()}
+        await asyncio.gather(*(renewed(node) for node in nodes))
+
+        assert sorted(number or 0 for number in first.values()) == list(range(1, 13))
+        assert {member.node: member.number for member in await store.members()} == first
+        await renewed(NODE)
+        assert max(member.number or 0 for member in await store.members()) == 13
+
+    @pytest.mark.req("RING-11")
+    async def test_a_forgotten_node_registers_anew(self, store: Store) -> None:
+        for node in (NODE, OTHER):
+            await store.renew(node, lease_s=0.05, queues=[], kinds=[])
+
+        async def ended() -> bool:
+            return not any(member.is_alive for member in await store.members())
+
+        assert await eventually(ended)
+        await store.leave([NODE], ended_only=True)
+        assert [member.node for member in await store.members()] == [OTHER]
+        await store.renew(NODE, lease_s=60, queues=[], kinds=[])
+
+        numbers = {member.node: member.number for member in await store.members()}
+        assert numbers == {OTHER: 2, NODE: 3}
+
+    async def test_a_member_tells_of_itself_and_hears_what_is_asked(self, store: Store) -> None:
+        facts = {"host": "alpha", "pid": 4711, "stuck": {"email": "retry"}}
+        await store.renew(NODE, lease_s=60, queues=[], kinds=[], facts=facts)
+
+        assert await store.ask(NODE, "drain")
+        assert not await store.ask(OTHER, "drain")
+        await store.renew(NODE, lease_s=60, queues=[], kinds=[], facts=facts)
+
+        (member,) = await store.members()
+        assert (member.facts, member.asked) == (facts, "drain")
+        assert 50 < member.left_s <= 60
+        assert member.started_at is not None
+        await store.ask(NODE, None)
+        assert (await store.members())[0].asked is None
+
+    async def test_a_dead_node_has_no_lease_partition_or_duty_from_now_on(
+        self, store: Store
+    ) -> None:
+        for node in (NODE, OTHER):
+            await store.renew(node, lease_s=60, queues=[QUEUE], kinds=[])
+        await claimed(store)
+        (task,) = await grabbed(store)
+        await store.keep_duties([Kept("waker", 0, 60)], node=NODE)
+
+        await store.end([NODE])
+        await store.end([NODE])
+
+        alive = {member.node: member.is_alive for member in await store.members()}
+        assert alive == {NODE: False, OTHER: True}
+        assert {holding.owner for holding in await store.holdings(QUEUE)} == {None}
+        (duty,) = await store.duties()
+        assert (duty.holder, duty.due_in_s <= 0) == (None, True)
+        resumed = await store.resume_lost([NODE, OTHER], deliveries_max=3, limit=10)
+        assert [trigger.id for trigger in resumed] == [task.id]
+
+
+class DutiesContract:
+    async def test_a_duty_has_one_record_for_each_number(self, store: Store) -> None:
+        assert await store.duties() == []
+        assert await store.keep_duties([Kept("waker", 1, 5)], node=NODE) == set()
+        assert await store.keep_duties([Kept("waker", 0, 5)], node=NODE) == {"waker"}
+        assert await store.keep_duties([Kept("waker", 0, 5)], node=OTHER) == set()
+
+        both = [Kept("cleaner", 0, 60), Kept("waker", 1, 7)]
+        assert await store.keep_duties(both, node=OTHER) == {"cleaner", "waker"}
+        assert await store.keep_duties([Kept("waker", 1, 5)], node=NODE) == set()
+
+        cleaner, waker = await store.duties()
+        assert cleaner[:3] == ("cleaner", 1, OTHER)
+        assert waker[:3] == ("waker", 2, OTHER)
+        assert 5 < waker.due_in_s <= 7
+        assert await store.keep_duties([], node=NODE) == set()
+
+    async def test_of_many_who_take_a_duty_at_once_one_wins(self, store: Store) -> None:
+        nodes = [NodeId(f"node-{number}") for number in range(5)]
+        for number in range(4):
+            answers = await asyncio.gather(
+                *(store.keep_duties([Kept("waker", number, 1)], node=node) for node in nodes)
+            )
+
+            assert sorted(answers, key=len) == [set(), set(), set(), set(), {"waker"}]
+            (duty,) = await store.duties()
+            winner = nodes[answers.index({"waker"})]
+            assert duty[:3] == ("waker", number + 1, winner)
+
+    async def test_who_leaves_gives_up_its_duties(self, store: Store) -> None:
+        await store.renew(NODE, lease_s=60, queues=[], kinds=[])
+        await store.keep_duties([Kept("waker", 0, 60), Kept("cleaner", 0, 60)], node=NODE)
+        await store.keep_duties([Kept("cleaner", 1, 60)], node=OTHER)
+
+        await store.leave([NODE])
+
+        cleaner, waker = await store.duties()
+        assert (cleaner.holder, waker.holder) == (OTHER, None)
+        assert waker.due_in_s <= 0
+        assert await store.keep_duties([Kept("waker", 1, 5)], node=OTHER) == {"waker"}
 
 
 class WakerContract:

@@ -29,6 +29,7 @@ class StoreContract(
     backlogs.LoadContract,
     backlogs.ClaimContract,
     duties.LeasesContract,
+    duties.DutiesContract,
     duties.WakerContract,
     duties.ResumerContract,
     duties.CleanerContract,

@@ -6,6 +6,10 @@ WITH leaving AS MATERIALIZED (
     )
 ),
 gone AS (DELETE FROM {schema}.node AS n USING leaving AS l WHERE n.id = l.id),
+given_up AS (
+    UPDATE {schema}.duty AS d SET holder = NULL, due_at = {schema}.now()
+    FROM leaving AS l WHERE d.holder = l.id
+),
 given_back AS (
     DELETE FROM {schema}.share AS s USING leaving AS l
     WHERE s.node = l.id AND NOT EXISTS (

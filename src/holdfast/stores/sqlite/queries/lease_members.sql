@@ -1,1 +1,2 @@
-SELECT node, queues, kinds, pid, until FROM holdfast_lease ORDER BY node
+SELECT node, queues, kinds, pid, until, number, started_at, facts, asked
+FROM holdfast_lease ORDER BY node

@@ -1,0 +1,1 @@
+UPDATE holdfast_lease SET asked = :what WHERE node = :node RETURNING node
