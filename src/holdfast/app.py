@@ -185,7 +185,7 @@ class Holdfast:
                 mode=mode,
                 transactional=transactional,
                 time_limit_s=None if time_limit is None else seconds(time_limit),
-                deadline_s=_deadline_s(deadline),
+                deadline=deadline if isinstance(deadline, Deadline) else Deadline(deadline),
                 skips_errors=on_error == "skip",
                 booking=booking,
                 turns=turns,
@@ -483,10 +483,6 @@ def _sent(caller: Caller, tasks: list[NewTask], enqueued: list[Enqueued]) -> lis
     if triggers:
         caller.after_commit(triggers)
     return enqueued
-
-
-def _deadline_s(deadline: Deadline | Seconds) -> float:
-    return seconds(deadline.processing if isinstance(deadline, Deadline) else deadline)
 
 
 def _one_of(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,6 +11,9 @@ from typing import Protocol
 
 from holdfast.task import Trigger
 
+WAKER = ""
+"""Where hints for the waker go, whatever the queue of the task: one node wakes all of them."""
+
 Hear = Callable[[str, Sequence[Trigger]], Sequence[Trigger]]
 """Called with a queue and triggers of it; no triggers means "look yourself" (a doorbell).
 

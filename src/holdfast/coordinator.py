@@ -8,12 +8,13 @@ nodes that both believe to own a partition lose nothing, because the older epoch
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
 from holdfast.ids import NodeId
+from holdfast.store import DutyRecord, Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,9 @@ class View:
     ]  # what the store says this node owns: queue -> partition -> epoch
     ended: list[NodeId]  # nodes whose lease has ended: resume their tasks, then forget them
     kinds: dict[str, frozenset[str]]  # kinds that some live node handles, by queue
+    alive: frozenset[NodeId] = frozenset()  # the ring: nodes that are registered and live
+    duties: tuple[DutyRecord, ...] = ()
+    asked: str | None = None  # what a person wants this node to do
 
 
 class Coordinator(Protocol):
@@ -51,6 +55,10 @@ class Coordinator(Protocol):
 
     async def let_go(self, queue: str, partitions: Collection[int]) -> None:
         """Give the partitions up, after their last write."""
+        ...
+
+    async def keep(self, kept: Sequence[Kept]) -> set[str]:
+        """Take or keep duties, each at the record that we know; answer those that are ours."""
         ...
 
     async def forget(self, nodes: Collection[NodeId]) -> None:

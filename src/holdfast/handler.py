@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal
 
 from holdfast.booking import Booking
 from holdfast.errors import ConfigurationError, UnknownKind, UnknownQueue
 from holdfast.payload import Arguments, Codec
-from holdfast.policy import RetryPolicy, Sharding
+from holdfast.policy import Deadline, RetryPolicy, Sharding
 
 Mode = Literal["async", "thread", "process"]
 
@@ -32,7 +32,7 @@ class Handler:
     transactional: bool = False
     batch_max: int | None = None  # set: one call takes a list of tasks
     time_limit_s: float | None = None
-    deadline_s: float = 3600.0
+    deadline: Deadline = field(default_factory=Deadline)
     skips_errors: bool = False  # ordering key: do not wait for an elder in ERROR
     turns: float = 1.0  # served so often while other kinds of its priority are served once
 

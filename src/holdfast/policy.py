@@ -10,7 +10,7 @@ import zlib
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 Seconds = float | timedelta
 
@@ -92,11 +92,29 @@ class Spread:
         return zlib.crc32(ordering_key.encode()) % partitions
 
 
+Stuck = Literal["retry", "error", "failed", "ignore"]
+
+
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """After which a PROCESSING task counts as stuck, by the store's clock."""
+    """After which a PROCESSING task counts as stuck, by the store's clock, and what then.
+
+    "error" parks it for a person, "retry" submits it again (as often as a task may be delivered
+    without an outcome), "failed" gives it up, and "ignore" only warns and waits as long again.
+    """
 
     processing: Seconds = timedelta(hours=1)
+    stuck: Stuck = "error"
+
+    def __post_init__(self) -> None:
+        if self.stuck not in get_args(Stuck):
+            raise ValueError(f"Deadline needs stuck= as one of {', '.join(get_args(Stuck))}")
+        if not self.seconds > 0:
+            raise ValueError("Deadline needs a time above 0")
+
+    @property
+    def seconds(self) -> float:
+        return seconds(self.processing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ A store is a set of small roles; each part of the engine asks for the narrowest 
     Backlogs   dispatcher             claim · load · arrivals · record · levels · count_levels
     Leases     coordinator            renew · members · end · leave · ask · holdings · let_go · wish
     Duties     roster                 duties · keep_duties
-    Agenda     duties                 submit_due · resume_lost · running_of · moved_on · park …
+    Agenda     duties                 submit_due · submit_overdue · overdue · resume_lost · park …
     Rulebook   node, CLI              rules · change_rules · allot
     Rings      ring                   ring_latest · ring_append · ring_records · ring_rotate
     Search     CLI, node              find · counts · unknown_queues
@@ -275,6 +275,17 @@ class Filter:
     limit: int = 100
 
 
+class Overdue(NamedTuple):
+    """A PROCESSING task past its deadline."""
+
+    id: TaskId
+    version: int
+    queue: str
+    kind: str
+    node: NodeId
+    late_s: float
+
+
 class Due(NamedTuple):
     """What the waker submitted, and when it should look again at the latest."""
 
@@ -465,8 +476,35 @@ class Duties(Protocol):
 
 
 class Agenda(Protocol):
-    async def submit_due(self, queue: str, partitions: Collection[int], *, limit: int) -> Due:
-        """Submit WAITING tasks whose time has come, oldest first."""
+    async def submit_due(self, *, limit: int) -> Due:
+        """Submit WAITING tasks of all queues whose time has come, oldest first."""
+        ...
+
+    async def submit_overdue(self, *, deadline_s: float, limit: int) -> list[Trigger]:
+        """Triggers of SUBMITTED tasks that nobody has taken in for `deadline_s`.
+
+        A task at or below its partition's position stands in the backlog and is left alone.  The
+        others get a new deadline, at their version, so that the next call does not answer them
+        again.  Since when a task is SUBMITTED is known of new ones only; one that has moved gets
+        its deadline at the first look.
+        """
+        ...
+
+    async def overdue(self, *, limit: int) -> list[Overdue]:
+        """PROCESSING tasks past their deadline, the latest first."""
+        ...
+
+    async def resume_overdue(
+        self, tasks: Mapping[TaskId, int], *, deliveries_max: int
+    ) -> list[Trigger]:
+        """Submit again PROCESSING tasks at these versions: their attempts are superseded.
+
+        A task that was delivered `deliveries_max` times without an outcome is parked in ERROR.
+        """
+        ...
+
+    async def postpone(self, tasks: Mapping[TaskId, int], *, deadline_s: float) -> None:
+        """Give PROCESSING tasks at these versions a new deadline; no version is raised."""
         ...
 
     async def resume_lost(

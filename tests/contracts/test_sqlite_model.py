@@ -129,7 +129,7 @@ async def _called(store: Store, name: str, arguments: Any) -> Any:
         case "settle":
             return await store.settle(arguments[0], node=arguments[1])
         case "submit_due":
-            triggers, next_due_at = await store.submit_due(QUEUE, [0], limit=arguments)
+            triggers, next_due_at = await store.submit_due(limit=arguments)
             return [_plain(trigger) for trigger in triggers], next_due_at
         case "change":
             changed = await store.change(arguments)

@@ -32,7 +32,7 @@ async def test_a_retrying_head_blocks_its_key_and_no_other(store_url):
             raise ValueError("again")
         done.append((key, number))
 
-    async with opened(app), app.node(limits=QUICK, beat_s=0.1) as node:
+    async with opened(app), app.node(limits=QUICK, tick_s=0.1) as node:
         for number in range(1, 6):
             await step.options(ordering_key="a").enqueue("a", number)
             await step.options(ordering_key="b").enqueue("b", number)
@@ -56,7 +56,7 @@ async def test_an_error_blocks_its_key_by_default_or_is_skipped_by_choice(store_
             raise ValueError("a person has to look")
         done.append(number)
 
-    async with opened(app), app.node(limits=QUICK, beat_s=0.1) as node:
+    async with opened(app), app.node(limits=QUICK, tick_s=0.1) as node:
         first = await step.options(ordering_key="a").enqueue(1)
         second = await step.options(ordering_key="a").enqueue(2)
         async with asyncio.timeout(10):

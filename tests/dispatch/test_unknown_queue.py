@@ -18,7 +18,7 @@ async def test_a_task_of_an_unknown_queue_ends_in_error_after_the_wait(store_url
     @app.task
     async def known() -> None: ...
 
-    async with opened(app), app.node(unknown_kind_wait_s=0.4, beat_s=0.1):
+    async with opened(app), app.node(unknown_kind_wait_s=0.4, tick_s=0.1):
         store = await app.store()
         task = NewTask(queue="typo", partition=0, kind="known", payload=b"{}")
         (enqueued,) = await store.enqueue([task])

@@ -177,8 +177,8 @@ async def test_two_nodes_behind_one_pooler_run_each_task_once(pgbouncer_url):
     shops = [Shop(pgbouncer_url), Shop(pgbouncer_url)]
     limits = Limits(idle_wait_s=0.3)
     async with (
-        working(shops[0], limits=limits, beat_s=0.2),
-        working(shops[1], limits=limits, beat_s=0.2),
+        working(shops[0], limits=limits, tick_s=0.2),
+        working(shops[1], limits=limits, tick_s=0.2),
     ):
         handles = await shops[0].add.enqueue_many([(n, n) for n in range(500)])
         results = [await handle.result(timeout=PATIENCE_S) for handle in handles]

@@ -139,7 +139,7 @@ async def test_without_a_handler_a_task_goes_to_error_after_a_wait_that_can_be_s
         return "runs on"
 
     handles = await new_kind.enqueue_many([()] * 3)
-    async with consumer.node(unknown_kind_wait_s=0.3, beat_s=0.05) as node:
+    async with consumer.node(unknown_kind_wait_s=0.3, tick_s=0.05) as node:
         started = asyncio.get_running_loop().time()
         assert await (await old_kind.enqueue()).result(timeout=10) == "runs on"
         async with asyncio.timeout(10):
@@ -274,7 +274,7 @@ async def test_a_graceful_shutdown_finishes_what_runs_and_leaves_the_rest_to_oth
         finished.append(number)
 
     handles = await work.enqueue_many([(number,) for number in range(6)])
-    async with app.node(booking=slots, beat_s=0.1) as first:
+    async with app.node(booking=slots, tick_s=0.1) as first:
         await until(lambda: len(started) == 2)
         stopping = asyncio.get_running_loop().call_later(0.2, let_go.set)
     # The block is left: the two that ran have finished, and nothing new was grabbed.

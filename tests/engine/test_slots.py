@@ -268,7 +268,7 @@ async def test_a_freed_slot_wakes_every_queue_and_partition_that_shares_it(app):
         ran.append(name)
 
     # Nothing but the freed slot can wake anybody up within the test.
-    quiet = {"limits": Limits(idle_wait_s=60), "beat_s": 60.0, "lease_s": 200.0, "duties": False}
+    quiet = {"limits": Limits(idle_wait_s=60), "tick_s": 60.0, "lease_s": 200.0, "duties": False}
     async with app.node(slots_async=1, **quiet) as node:
         await hold.enqueue()
         await until(lambda: node.in_flight == 1)

@@ -149,7 +149,7 @@ async def test_an_outage_longer_than_a_lease_makes_no_node_take_from_another(pri
     private_postgres.create_database("app")
     one, two = Drain(private_postgres), Drain(private_postgres, seed=2)
     lease_s = 1.0
-    settings = {"slots_async": SLOTS, "lease_s": lease_s, "beat_s": 0.2}
+    settings = {"slots_async": SLOTS, "lease_s": lease_s, "tick_s": 0.2}
     async with (
         opened(one.app),
         opened(two.app),

@@ -38,7 +38,7 @@ async def main() -> None:
         await asyncio.sleep(pause_s)
         return os.getpid()
 
-    async with app.node(lease_s=1.0, beat_s=0.1, limits=Limits(idle_wait_s=0.5)) as node:
+    async with app.node(lease_s=1.0, tick_s=0.1, limits=Limits(idle_wait_s=0.5)) as node:
         sys.stdout.write(f"ready {node.id}\n")
         sys.stdout.flush()
         await asyncio.Event().wait()

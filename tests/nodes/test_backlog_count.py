@@ -18,7 +18,7 @@ from nodes.fleet import Fleet, Peer
 from nodes.owner import enqueued
 
 MANY = 3_000
-QUICK: dict[str, Any] = {"lease_s": 3.0, "beat_s": 0.1, "drain_s": 0.1}
+QUICK: dict[str, Any] = {"lease_s": 3.0, "tick_s": 0.1, "drain_s": 0.1}
 SMALL = Limits(look_ahead=400, window=50, reload_at=10, exact_s=0.05, idle_wait_s=0.2)
 LANES = {"window": 40, "reload_at": 10, "look_ahead": 200, "spill_s": 0.001, "spill_s_max": 0.01}
 

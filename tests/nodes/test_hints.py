@@ -76,7 +76,7 @@ async def test_no_hint_that_is_lost_doubled_or_late_loses_or_doubles_an_effect(s
             raise ValueError("once more")
         effects[name] += 1
 
-    async with opened(app), app.node(limits=QUICK, beat_s=0.1) as node:
+    async with opened(app), app.node(limits=QUICK, tick_s=0.1) as node:
         for number in range(10):
             await act.enqueue(f"plain {number}")
             await act.options(delay=0.3).enqueue(f"delayed {number}")
@@ -120,7 +120,7 @@ async def test_without_any_one_wake_up_nothing_pends_longer_than_the_idle_wait(
         if name == "retried" and len([one for one, _ in ran if one == name]) == 1:
             raise ValueError("once more")
 
-    async with opened(app), app.node(limits=QUICK, beat_s=0.1) as node:
+    async with opened(app), app.node(limits=QUICK, tick_s=0.1) as node:
         for name, delay in [("plain", 0.0), ("retried", 0.0), ("delayed", 0.2)]:
             await until(lambda: node.is_idle)
             ran.clear()

@@ -28,7 +28,7 @@ LIMITS = Limits(
     idle_wait_s=0.15, exact_s=0.05, retry_s=0.01, retry_s_max=0.05, window=20, reload_at=5
 )
 LEASE_S = 0.3
-SETTINGS = {"limits": LIMITS, "lease_s": LEASE_S, "beat_s": 0.05, "slots_async": 8, "drain_s": 1.0}
+SETTINGS = {"limits": LIMITS, "lease_s": LEASE_S, "tick_s": 0.05, "slots_async": 8, "drain_s": 1.0}
 
 
 class MoodyBus(FaultyBus):

@@ -119,7 +119,7 @@ async def test_a_third_node_gets_its_share_at_once_and_nothing_is_lost(store_url
 
 async def test_the_partitions_of_a_node_that_leaves_move_at_once(store_url):
     ran = Ran()
-    async with Fleet(store_url, ran.register, limits=QUICK, beat_s=0.2, lease_s=60.0) as fleet:
+    async with Fleet(store_url, ran.register, limits=QUICK, tick_s=0.2, lease_s=60.0) as fleet:
         first, second, _ = [await fleet.join() for _ in range(3)]
         await fleet.until_shared()
         loop = asyncio.get_running_loop()
@@ -138,7 +138,7 @@ async def test_the_partitions_of_a_node_that_leaves_move_at_once(store_url):
 async def test_a_node_that_leaves_hands_its_partitions_over_before_its_attempts_end(store_url):
     """Nobody else could start the tasks there, for as long as the longest attempt takes."""
     ran = Ran()
-    async with Fleet(store_url, ran.register, limits=QUICK, beat_s=0.1) as fleet:
+    async with Fleet(store_url, ran.register, limits=QUICK, tick_s=0.1) as fleet:
         first, second = await fleet.join(), await fleet.join()
         await fleet.until_shared()
         await enqueue(first, range(-64, 0))
@@ -155,7 +155,7 @@ async def test_a_node_that_leaves_hands_its_partitions_over_before_its_attempts_
 async def test_what_a_node_with_an_ended_lease_was_running_goes_on_elsewhere_at_once(store_url):
     """It was only cut off: its attempts end later, and are refused."""
     ran = Ran()
-    settings = {"limits": QUICK, "beat_s": 0.2}
+    settings = {"limits": QUICK, "tick_s": 0.2}
     async with Fleet(store_url, ran.register, **settings) as fleet:
         await fleet.join(lease_s=1.0, slots_async=20)
         lost = fleet.peers[0]
@@ -185,7 +185,7 @@ async def test_what_a_node_with_an_ended_lease_was_running_goes_on_elsewhere_at_
 async def test_two_nodes_with_different_views_of_the_members_never_flap(store_url):
     """For a while the second does not see the third: no partition is handed to and fro."""
     ran = Ran()
-    async with Fleet(store_url, ran.register, limits=QUICK, beat_s=0.05, lease_s=60.0) as fleet:
+    async with Fleet(store_url, ran.register, limits=QUICK, tick_s=0.05, lease_s=60.0) as fleet:
         first, second = await fleet.join(), await fleet.join()
         await fleet.until_shared()
         hidden: set[str] = set()
@@ -213,7 +213,7 @@ async def test_two_nodes_with_different_views_of_the_members_never_flap(store_ur
 async def test_a_node_that_does_not_own_the_partition_may_try_the_grab(store_url):
     """The owner is cut off but its lease lives, so only the other one can be it."""
     ran = Ran()
-    settings = {"limits": QUICK, "beat_s": 0.2, "lease_s": 60.0}
+    settings = {"limits": QUICK, "tick_s": 0.2, "lease_s": 60.0}
     async with Fleet(store_url, ran.register, **settings) as fleet:
         owner, other = await fleet.join(), await fleet.join()
         await fleet.until_shared()
@@ -235,7 +235,7 @@ async def test_a_node_that_does_not_own_the_partition_may_try_the_grab(store_url
 @pytest.mark.req("TASK-25")
 async def test_a_task_with_an_ordering_key_is_not_grabbed_by_a_node_that_does_not_own_it(store_url):
     ran = Ran()
-    settings = {"limits": QUICK, "beat_s": 0.2, "lease_s": 60.0}
+    settings = {"limits": QUICK, "tick_s": 0.2, "lease_s": 60.0}
     async with Fleet(store_url, ran.register, **settings) as fleet:
         owner, other = await fleet.join(), await fleet.join()
         await fleet.until_shared()
@@ -263,7 +263,7 @@ async def test_a_task_with_an_ordering_key_is_not_grabbed_by_a_node_that_does_no
 @pytest.mark.req("TASK-25")
 async def test_a_task_with_an_ordering_key_is_grabbed_by_the_owner_of_its_partition_only(store_url):
     ran = Ran()
-    async with Fleet(store_url, ran.register, limits=QUICK, beat_s=0.2) as fleet:
+    async with Fleet(store_url, ran.register, limits=QUICK, tick_s=0.2) as fleet:
         first, second = await fleet.join(), await fleet.join()
         await fleet.until_shared()
         owners = await fleet.owners()
@@ -302,7 +302,7 @@ async def test_kinds_that_only_some_nodes_handle_run_there_whoever_owns_their_pa
 
         return {"shared": shared, "rare": rare}
 
-    async with Fleet(postgres_url, register, limits=QUICK, beat_s=0.1) as fleet:
+    async with Fleet(postgres_url, register, limits=QUICK, tick_s=0.1) as fleet:
         _, second = await fleet.join(), await fleet.join()
         await fleet.until_shared()
 

@@ -221,7 +221,7 @@ async def test_who_is_refused_is_asked_again_in_time_and_once(store_url, wait_s,
     policy = Refusing("wait", wait_s, key_only=keys > 0)
     # The node's second look comes with its beat: here it never comes.
     settings = {
-        "beat_s": NEVER_S,
+        "tick_s": NEVER_S,
         "lease_s": 4 * NEVER_S,
         "limits": Limits(idle_wait_s=idle_wait_s),
     }

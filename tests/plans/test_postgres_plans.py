@@ -49,7 +49,7 @@ WAYS = {
         ("Tid Scan", "ctid"),
     },
     "submit_due": {
-        ("task_waiting", "queue partition due_at"),
+        ("task_due", "due_at"),
         ("task_pkey", "id"),
         ("Tid Scan", "ctid"),
     },

@@ -28,8 +28,7 @@ class Waiting:
     def now(self) -> datetime:
         return self._world.now() + self._ahead
 
-    async def submit_due(self, queue, partitions, *, limit) -> Due:
-        assert (queue, list(partitions)) == ("default", [0, 1])
+    async def submit_due(self, *, limit) -> Due:
         self.looks += 1
         line = sorted((due_at, id) for id, due_at in self.rows.items())
         ids = [id for due_at, id in line if due_at <= self.now()][:limit]
@@ -49,11 +48,10 @@ class Woken:
         self._world = world
         waker = Waker(
             waiting,  # type: ignore[arg-type]
-            "default",
-            partitions=lambda: [0, 1],
-            hear=self._hear,
+            publish=self._hear,
             clock=world,
         )
+        self.waker = waker
         self.keeper = Keeper(waker, events=Events())
 
     def _hear(self, triggers) -> None:
@@ -139,16 +137,14 @@ def test_a_clock_that_runs_ahead_makes_nothing_early_and_does_not_besiege_the_st
     assert looks < 30
 
 
-def test_without_partitions_the_store_is_not_asked():
-    async def main(world: World) -> tuple[float, int]:
+def test_a_hint_of_a_later_time_than_the_next_look_wakes_nobody():
+    async def main(world: World) -> list[bool]:
         waiting = Waiting(world)
-        waker = Waker(
-            waiting,  # type: ignore[arg-type]
-            "default",
-            partitions=list,
-            hear=lambda _: None,
-            clock=world,
-        )
-        return await waker.run_once(), waiting.looks
+        woken = Woken(world, waiting)
+        before = [woken.waker.is_sooner(world.now() + timedelta(seconds=s)) for s in (4.9, 5.1)]
+        waiting.add(1, 3.0)
+        await woken.during(1.0)
+        after = [woken.waker.is_sooner(world.now() + timedelta(seconds=s)) for s in (1.9, 2.1, 60)]
+        return before + after
 
-    assert simulate(main) == (POLL_S, 0)
+    assert simulate(main) == [True, False, True, False, False]

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from holdfast.bus import Hear
+from holdfast.bus import WAKER, Hear
 from holdfast.task import Trigger
 from holdfast.telemetry.events import BugFound, Events, TriggersDropped
 
@@ -57,8 +57,8 @@ class Listeners:
 
     def offer(self, triggers: Sequence[Trigger]) -> None:
         """Hand the triggers to the listeners of their queues, the rest to `beyond`."""
-        if len(triggers) == 1 and not self._subscriptions:  # a program that only enqueues
-            self._beyond(triggers[0].queue, triggers)
+        if len(triggers) == 1 and not self._subscriptions and triggers[0].due_at is None:
+            self._beyond(triggers[0].queue, triggers)  # a program that only enqueues
             return
         for queue, batch in _by_queue(triggers).items():
             self._pass_on(queue, batch, self._of(queue), self._beyond)
@@ -125,7 +125,8 @@ class Listeners:
 def _by_queue(triggers: Sequence[Trigger]) -> dict[str, list[Trigger]]:
     found: dict[str, list[Trigger]] = {}
     for trigger in triggers:
-        found.setdefault(trigger.queue, []).append(trigger)
+        queue = trigger.queue if trigger.due_at is None else WAKER
+        found.setdefault(queue, []).append(trigger)
     return found
 
 

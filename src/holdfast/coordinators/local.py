@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from holdfast.coordinator import Share, View
 from holdfast.ids import NodeId
-from holdfast.store import Store
+from holdfast.store import Kept, Store
 
 
 class LocalCoordinator:
@@ -31,13 +31,18 @@ class LocalCoordinator:
             owned[queue] = {h.partition: h.epoch for h in holdings if h.owner == self._node}
             claim = {h.partition: h.epoch for h in holdings if h.owner != self._node}
             shares[queue] = Share({}, list(owned[queue])) if retiring else Share(claim, [])
-        return View(shares, owned, [], dict.fromkeys(self._queues, self._kinds))
+        alive = frozenset() if retiring else frozenset({self._node})
+        kinds = dict.fromkeys(self._queues, self._kinds)
+        return View(shares, owned, [], kinds, alive, tuple(await self._store.duties()))
 
     async def claimed(self, queue: str, epochs: dict[int, int]) -> dict[int, int]:
         return await self._store.claim(queue, epochs, node=self._node)
 
     async def let_go(self, queue: str, partitions: Collection[int]) -> None:
         await self._store.let_go(queue, partitions, node=self._node)
+
+    async def keep(self, kept: Sequence[Kept]) -> set[str]:
+        return await self._store.keep_duties(kept, node=self._node)
 
     async def forget(self, nodes: Collection[NodeId]) -> None:
         await self._store.leave(nodes, ended_only=True)

@@ -7,11 +7,12 @@ preferred node records its wish and the owner lets go, so two views of the membe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from holdfast.coordinator import Share, View, preferred
 from holdfast.ids import NodeId
-from holdfast.store import Holding, Store
+from holdfast.store import NO_FACTS, Holding, Kept, Store
 
 
 class SqlCoordinator:
@@ -25,12 +26,14 @@ class SqlCoordinator:
         queues: Sequence[str],
         kinds: Sequence[str],
         lease_s: float,
+        facts: Callable[[], Mapping[str, Any]] = lambda: NO_FACTS,
     ) -> None:
         self._store = store
         self._node = node
         self._queues = queues
         self._kinds = kinds
         self._lease_s = lease_s
+        self._facts = facts
 
     async def beat(self, *, retiring: bool = False) -> View:
         await self._store.renew(
@@ -38,6 +41,7 @@ class SqlCoordinator:
             lease_s=self._lease_s,
             queues=() if retiring else self._queues,  # the others count those who serve
             kinds=self._kinds,
+            facts=self._facts(),
         )
         members = await self._store.members()
         alive = [member for member in members if member.is_alive]
@@ -52,13 +56,25 @@ class SqlCoordinator:
             else:
                 shares[queue] = await self._share(queue, holdings, nodes)
             kinds[queue] = frozenset(kind for member in serving for kind in member.kinds)
-        return View(shares, owned, [m.node for m in members if not m.is_alive], kinds)
+        return View(
+            shares,
+            owned,
+            [m.node for m in members if not m.is_alive],
+            kinds,
+            # Who retires takes on nothing new, nor is it waited for.
+            frozenset(member.node for member in alive if member.queues),
+            tuple(await self._store.duties()),
+            next((member.asked for member in members if member.node == self._node), None),
+        )
 
     async def claimed(self, queue: str, epochs: dict[int, int]) -> dict[int, int]:
         return await self._store.claim(queue, epochs, node=self._node)
 
     async def let_go(self, queue: str, partitions: Collection[int]) -> None:
         await self._store.let_go(queue, partitions, node=self._node)
+
+    async def keep(self, kept: Sequence[Kept]) -> set[str]:
+        return await self._store.keep_duties(kept, node=self._node)
 
     async def forget(self, nodes: Collection[NodeId]) -> None:
         await self._store.leave(nodes, ended_only=True)

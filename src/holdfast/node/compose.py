@@ -19,6 +19,7 @@ from holdfast.coordinators.sql import SqlCoordinator
 from holdfast.errors import ConfigurationError, MissingExtra
 from holdfast.handler import Registry
 from holdfast.ids import NodeId, new_node_id
+from holdfast.node.duties import plans
 from holdfast.node.node import Node
 from holdfast.node.settings import NodeSettings
 from holdfast.store import Store
@@ -182,4 +183,12 @@ def _coordinator(
     kinds = sorted(handler.kind for handler in registry)
     if settings.coordinator == "local":
         return LocalCoordinator(store, id, queues=queues, kinds=kinds)
-    return SqlCoordinator(store, id, queues=queues, kinds=kinds, lease_s=settings.lease_s)
+    stuck = plans(registry)
+    return SqlCoordinator(
+        store,
+        id,
+        queues=queues,
+        kinds=kinds,
+        lease_s=settings.lease_s,
+        facts=lambda: {"stuck": stuck},
+    )

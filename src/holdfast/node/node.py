@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Container, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime, timedelta
 from random import Random
 from types import TracebackType
 from typing import Any, Self
 
 from holdfast.booking import Booking
-from holdfast.bus import Bus
+from holdfast.bus import WAKER, Bus
 from holdfast.clock import Clock
 from holdfast.coordinator import Coordinator, View
 from holdfast.dispatch.dispatcher import Dispatcher
@@ -20,12 +21,11 @@ from holdfast.dispatch.intake import ANYONE
 from holdfast.dispatch.size import BacklogSize, backlog_size
 from holdfast.dispatch.slots import AllOf, FixedSlots, PerKind
 from holdfast.dispatch.table import TriggerTable
-from holdfast.duties.cleaner import Cleaner
-from holdfast.duties.duty import Duty, Keeper
-from holdfast.duties.waker import Waker
+from holdfast.duties.roster import Roster
 from holdfast.errors import UnknownQueue
 from holdfast.handler import Registry
 from holdfast.ids import NodeId
+from holdfast.node.duties import make_others, make_waker
 from holdfast.node.settings import NodeSettings
 from holdfast.store import Filter, Store
 from holdfast.task import Event, Outcome, State, TaskId, Trigger
@@ -54,7 +54,7 @@ class _Kinds:
 
     def __init__(self, registry: Registry, queue: str) -> None:
         handlers = [handler for handler in registry if handler.queue == queue]
-        self.deadlines_s = {handler.kind: handler.deadline_s for handler in registry}
+        self.deadlines_s = {handler.kind: handler.deadline.seconds for handler in registry}
         self.skipping_errors = frozenset(h.kind for h in registry if h.skips_errors)
         self._names = frozenset(h.kind for h in registry)
         self.mine = sorted(h.kind for h in handlers)
@@ -95,13 +95,11 @@ class Node:
         self._loops: list[asyncio.Task[None]] = []
         self._dispatchers: dict[str, Dispatcher] = {}
         self._workers: dict[str, Worker] = {}
-        self._wakers: dict[str, Keeper] = {}
         self._gates: dict[str, Gate] = {}
         self._strangers: dict[TaskId, int] = {}  # PROCESSING as ours, but not running here
         self._moved_on: dict[TaskId, int] = {}  # running here, but no longer ours
         self._unhandled_since: dict[TaskId, float] = {}
-        self._strange_queues: set[str] = set()
-        self._compared_at = self._orphans_at = self._strays_at = clock.seconds()
+        self._compared_at = self._orphans_at = clock.seconds()
         self._running_at = 0.0  # from then on we may read again what runs in our name
         self._view: View | None = None
         self._is_retiring = False
@@ -115,24 +113,22 @@ class Node:
         booking = self._make_booking()
         for queue in self.queues:
             self._build(queue, booking)
+        self._roster = self._make_roster()
         try:
             for gate in self._gates.values():
                 await gate.open()
             # Listen before looking: what is committed from now on rings, what was before is read.
-            await self._bus.subscribe(self.queues, self._hear)
+            await self._bus.subscribe((*self.queues, WAKER), self._hear)
             await self._beat()
         except BaseException:
             await self._bus.unsubscribe(self._hear)
+            await self._roster.stop()
             self._threads.shutdown(wait=False)
             raise
         for queue in self.queues:
             self._run(self._dispatchers[queue].books.keep(), f"books of {queue}")
             self._run(self._gates[queue].keep(), f"limits of {queue}")
-            if settings.duties:
-                self._run(self._wakers[queue].keep(), f"waker of {queue}")
         self._run(self._keep_beating(), "beat")
-        if settings.duties:
-            self._keep(Cleaner(self._store, settings.retention))
         self._events.emit(NodeStarted(self.id, self.queues))
         return self
 
@@ -150,6 +146,7 @@ class Node:
                 for dispatcher in self._dispatchers.values():
                     await dispatcher.stop()
                 self._is_retiring = True
+                await self._roster.stop()
                 await self._beat()  # others may have the partitions before our attempts end
                 workers = self._workers.values()
                 await asyncio.gather(*(w.drained(self._settings.drain_s) for w in workers))
@@ -166,6 +163,7 @@ class Node:
             self._events.emit(NodeStopped(self.id))
 
     async def _stop_loops(self) -> None:
+        await self._roster.stop()
         loops, self._loops = self._loops, []
         for loop in loops:
             loop.cancel()
@@ -293,46 +291,59 @@ class Node:
             limits=limits,
             gate=gate,
         )
-        waker = Waker(
-            self._store,
-            queue,
-            partitions=lambda: list(dispatcher.epochs),
-            hear=dispatcher.hear,
-            clock=self._clock,
-            poll_s=limits.idle_wait_s,
-        )
         self._workers[queue] = worker
         self._dispatchers[queue] = dispatcher
-        self._wakers[queue] = Keeper(waker, events=self._events)
+
+    def _make_roster(self) -> Roster:
+        settings, clock = self._settings, self._clock
+        publish = self._bus.publish
+        self._waker = make_waker(self._store, settings, publish=publish, clock=clock)
+        others = make_others(
+            self._store, settings, publish=publish, clock=clock, events=self._events
+        )
+        return Roster(
+            self.id,
+            [self._waker, *others] if settings.duties else [],
+            coordinator=self._coordinator,
+            clock=clock,
+            events=self._events,
+            tick_s=settings.tick_s,
+            spacing=settings.spacing,
+        )
 
     def _run(self, loop: Coroutine[Any, Any, None], name: str) -> None:
         self._loops.append(asyncio.create_task(loop, name=f"holdfast {name}"))
 
-    def _keep(self, duty: Duty) -> None:
-        self._run(Keeper(duty, events=self._events).keep(), duty.name)
-
     # ── what reaches us ───────────────────────────────────────────────────────────────────
 
     def _hear(self, queue: str, triggers: Sequence[Trigger]) -> Sequence[Trigger]:
+        if queue == WAKER:
+            return self._hear_of_time(triggers)
         dispatcher = self._dispatchers[queue]
         if not triggers:
             dispatcher.hear(())
             return ()
         owned = dispatcher.intake.partitions
         worker = self._workers[queue]
-        runnable, strange = [], []
+        runnable: list[Trigger] = []
+        strange: list[Trigger] = []
         for trigger in triggers:
             worker.take_back(trigger.id, trigger.version - 1)
-            if self._is_for_others(trigger, owned):
-                strange.append(trigger)
-            elif trigger.due_at is not None:
-                self._wakers[queue].wake()
-            else:
-                runnable.append(trigger)
+            is_strange = self._is_for_others(trigger, owned)
+            (strange if is_strange else runnable).append(trigger)
         if runnable:
             # What it refuses is ours all the same: nobody else could take it in.
             dispatcher.hear(runnable)
         return strange
+
+    def _hear_of_time(self, triggers: Sequence[Trigger]) -> Sequence[Trigger]:
+        """Somebody will be due: if this node is the waker, it may have to look sooner."""
+        if not self._roster.keeps(self._waker.name):
+            return triggers
+        times = [trigger.due_at for trigger in triggers if trigger.due_at]
+        if not times or self._waker.is_sooner(min(times)):
+            self._roster.wake(self._waker.name)
+        return ()
 
     def _is_for_others(self, trigger: Trigger, owned: Container[int]) -> bool:
         """Whether another node owns its partition or, when anyone may try, only others can run it.
@@ -356,32 +367,38 @@ class Node:
 
     def _again(self, queue: str, batch: Sequence[Ended]) -> None:
         """What will run once more is heard of at once, without a poll."""
-        repeated = []
+        heard_of = []
         for task, outcome, _, _ in batch:
-            if outcome.event is Event.REPEATED:
-                repeated.append(
-                    Trigger(
-                        task.id,
-                        task.version + 1,
-                        task.queue,
-                        task.partition,
-                        task.kind,
-                        task.priority,
-                        task.fairness_key,
-                        task.weight,
-                        task.ordering_key,
-                    )
+            if outcome.event not in (Event.REPEATED, Event.RETRIED):
+                continue
+            heard_of.append(
+                Trigger(
+                    task.id,
+                    task.version + 1,
+                    task.queue,
+                    task.partition,
+                    task.kind,
+                    task.priority,
+                    task.fairness_key,
+                    task.weight,
+                    task.ordering_key,
+                    self._due_at(outcome),
                 )
-            elif outcome.event is Event.RETRIED:
-                self._wakers[queue].wake()
-        if repeated:
-            self._bus.publish(repeated)
+            )
+        if heard_of:
+            self._bus.publish(heard_of)
+
+    def _due_at(self, outcome: Outcome) -> datetime | None:
+        """When a retry will be due, about: it is a hint for the waker."""
+        if outcome.event is not Event.RETRIED:
+            return None
+        return self._clock.now() + timedelta(seconds=outcome.delay_s)
 
     # ── the beat ──────────────────────────────────────────────────────────────────────────
 
     async def _keep_beating(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.beat_s)
+            await asyncio.sleep(self._settings.tick_s)
             try:
                 await self._beat()
                 await self._look_again()
@@ -404,6 +421,8 @@ class Node:
             unknown = {n: e for n, e in unknown.items() if n not in share.let_go}
             await self._take(queue, share.claim | unknown)
         await self._resume(view.ended)
+        if not self._is_retiring:
+            await self._roster.look(view.duties, view.alive)
 
     async def _take(self, queue: str, wanted: dict[int, int]) -> None:
         if not wanted:
@@ -415,8 +434,6 @@ class Node:
             self._dispatchers[queue].take(loaded, epochs[loaded.partition])
             gone = {running.node for running in loaded.running if running.node != self.id}
             await self._resume(list(gone), forget=False)
-        if queue in self._wakers:
-            self._wakers[queue].wake()
 
     async def _resume(self, nodes: Sequence[NodeId], *, forget: bool = True) -> None:
         """Submit again what ended nodes were running; the store checks that they have ended."""
@@ -449,9 +466,6 @@ class Node:
         if now - self._orphans_at >= ORPHANS_S:
             self._orphans_at = now
             await self._resume_orphans()
-        if now - self._strays_at >= self._settings.unknown_kind_wait_s / 2:
-            self._strays_at = now
-            await self._park_strays()
 
     async def _resume_orphans(self) -> None:
         """Tasks of our partitions whose node left without an end; the store knows who lives."""
@@ -513,17 +527,6 @@ class Node:
                 intake.unhandled.pop(id, None)
                 intake.finished(id, tasks[id])
                 self._unhandled_since.pop(id, None)
-
-    async def _park_strays(self) -> None:
-        """Tasks of queues that no node has ever served, seen at two looks in a row."""
-        unknown = set(await self._store.unknown_queues())
-        for queue in sorted(unknown & self._strange_queues):
-            found = await self._store.find(
-                Filter(states=[State.SUBMITTED], queues=[queue], limit=RESUME_BATCH)
-            )
-            text = f"no node has ever served the queue {queue!r}"
-            await self._store.park({task.id: task.version for task in found}, text)
-        self._strange_queues = unknown
 
     async def _forget_handled(self, queue: str) -> None:
         """What another node has run for us, or somebody changed, need not be kept any longer."""

@@ -18,10 +18,13 @@ class NodeSettings:
     booking: Booking | None = None  # a policy of your own, on top of the slots
     order: Literal["fair", "arrival"] = "fair"
     lease_s: float = 10.0
-    beat_s: float = 1.0
+    tick_s: float = 1.0  # between two looks at the others
+    spacing: int = 3  # ticks that stand-ins wait by their distance in the ring
     drain_s: float = 30.0  # how long a stopping node lets attempts finish
     deliveries_max: int = 5  # grabs without an outcome before a task is parked in ERROR
     unknown_kind_wait_s: float = 300.0
+    submitted_deadline_s: float = 1800.0  # a SUBMITTED task that nobody took in is triggered again
+    resume_every_s: float = 60.0  # between two looks for stuck tasks
     coordinator: Literal["sql", "local"] = "sql"
     duties: bool = True
     retention: Retention = field(default_factory=Retention)

@@ -96,6 +96,32 @@ class TaskResumed:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskStuck:
+    """A task is past its deadline; what was done about it."""
+
+    task: int
+    kind: str
+    state: str
+    done: str
+
+
+@dataclass(frozen=True, slots=True)
+class DutyTaken:
+    """This node keeps the duty from now on."""
+
+    node: str
+    duty: str
+
+
+@dataclass(frozen=True, slots=True)
+class DutyLost:
+    """Another node keeps the duty now, or nobody."""
+
+    node: str
+    duty: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionTaken:
     queue: str
     partition: int

@@ -17,7 +17,18 @@ from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import NodeId
 from holdfast.sql.query import Script
-from holdfast.store import Answer, Arrivals, Change, Changed, Cursor, Due, Filter, Grab, Running
+from holdfast.store import (
+    Answer,
+    Arrivals,
+    Change,
+    Changed,
+    Cursor,
+    Due,
+    Filter,
+    Grab,
+    Overdue,
+    Running,
+)
 from holdfast.task import (
     FINAL,
     MOVES,
@@ -269,13 +280,9 @@ class ModelStore(ModelRules, ModelRings, ModelPartitions):
 
     # Agenda
 
-    async def submit_due(self, queue: str, partitions: Collection[int], *, limit: int) -> Due:
+    async def submit_due(self, *, limit: int) -> Due:
         self._call_number = None
-        line = [
-            (task.due_at, task.id)
-            for task in self._in_state(State.WAITING)
-            if task.queue == queue and task.partition in partitions and task.due_at
-        ]
+        line = [(task.due_at, task.id) for task in self._in_state(State.WAITING) if task.due_at]
         now = self._clock.now()
         ids = [id for due_at, id in sorted(line) if due_at <= now][:limit]
         triggers = [self._trigger(self._moved(self._tasks[id], Event.DUE)) for id in ids]
@@ -287,15 +294,58 @@ class ModelStore(ModelRules, ModelRings, ModelPartitions):
         self._call_number = None
         gone = {node for node in nodes if not self._is_alive(node)}
         self._end_shares(gone)
+        lost = [one for one in self._in_state(State.PROCESSING) if one.node in gone][:limit]
+        triggers = self._resumed(lost, deliveries_max)
+        self._give_back_shares(gone)
+        return triggers
+
+    def _resumed(self, tasks: Iterable[Task], deliveries_max: int) -> list[Trigger]:
         triggers = []
-        for task in [one for one in self._in_state(State.PROCESSING) if one.node in gone][:limit]:
+        for task in tasks:
             self._losses[task.id] += 1
             if self._losses[task.id] >= deliveries_max:
                 self._moved(task, Event.PARKED, error="delivered too often without an outcome")
             else:
                 triggers.append(self._trigger(self._moved(task, Event.LEASE_LOST)))
-        self._give_back_shares(gone)
         return triggers
+
+    async def submit_overdue(self, *, deadline_s: float, limit: int) -> list[Trigger]:
+        span, now = timedelta(seconds=deadline_s), self._clock.now()
+        late = [
+            task
+            for task in self._in_state(State.SUBMITTED)
+            if (task.deadline_at or task.enqueued_at + span) < now
+            and (self._arrived[task.id], task.id) > self._rows(task.queue)[task.partition].position
+        ][:limit]
+        for task in late:
+            self._tasks[task.id] = replace(task, deadline_at=now + span)
+        return [self._trigger(task) for task in late if task.deadline_at or task.version == 1]
+
+    async def overdue(self, *, limit: int) -> list[Overdue]:
+        now = self._clock.now()
+        late = [
+            Overdue(task.id, task.version, task.queue, task.kind, NodeId(task.node), late_s)
+            for task in self._in_state(State.PROCESSING)
+            if task.deadline_at
+            and task.node
+            and (late_s := (now - task.deadline_at).total_seconds()) > 0
+        ]
+        return sorted(late, key=lambda one: -one.late_s)[:limit]
+
+    async def resume_overdue(
+        self, tasks: Mapping[TaskId, int], *, deliveries_max: int
+    ) -> list[Trigger]:
+        self._call_number = None
+        return self._resumed(self._processing(tasks), deliveries_max)
+
+    async def postpone(self, tasks: Mapping[TaskId, int], *, deadline_s: float) -> None:
+        deadline_at = self._clock.now() + timedelta(seconds=deadline_s)
+        for task in self._processing(tasks):
+            self._tasks[task.id] = replace(task, deadline_at=deadline_at)
+
+    def _processing(self, tasks: Mapping[TaskId, int]) -> list[Task]:
+        running = self._in_state(State.PROCESSING)
+        return [task for task in running if tasks.get(task.id) == task.version]
 
     async def running_of(self, node: NodeId) -> list[Running]:
         return [row for _, row in self._running() if row.node == node]

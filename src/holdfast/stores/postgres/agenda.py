@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.clock import Clock
 from holdfast.ids import NodeId
-from holdfast.store import Due, Running
+from holdfast.store import Due, Overdue, Running
 from holdfast.stores.postgres.cleaning import cleaned
 from holdfast.stores.postgres.connection import Database
 from holdfast.task import TaskId, Trigger
@@ -18,10 +18,9 @@ FULL_LOOK_S = 60.0  # after that, what was committed later than LOOK_BACK is fou
 _EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 
 
-class _LowWater(NamedTuple):
+class LowWater(NamedTuple):
     """Everything due before `at` was submitted, as of a full look at `looked_s`."""
 
-    partitions: frozenset[int]
     at: datetime
     looked_s: float
 
@@ -31,29 +30,39 @@ class PostgresAgenda:
 
     _database: Database
     _clock: Clock
-    _low_waters: dict[str, _LowWater]
+    _low_water: LowWater | None
 
-    async def submit_due(self, queue: str, partitions: Collection[int], *, limit: int) -> Due:
-        if not partitions:
-            return Due([], None)
-        wanted, now_s = frozenset(partitions), self._clock.seconds()
-        low = self._low_waters.get(queue)
-        if low is None or low.partitions != wanted or now_s - low.looked_s >= FULL_LOOK_S:
-            low = _LowWater(wanted, _EARLIEST, now_s)
-        params = {
-            "queue": queue,
-            "partitions": sorted(partitions),
-            "from": low.at,
-            "limit": limit,
-        }
-        rows = await self._database.write("submit_due", params)
+    async def submit_due(self, *, limit: int) -> Due:
+        low, now_s = self._low_water, self._clock.seconds()
+        if low is None or now_s - low.looked_s >= FULL_LOOK_S:
+            low = LowWater(_EARLIEST, now_s)
+        rows = await self._database.write("submit_due", {"from": low.at, "limit": limit})
         now, next_due_at, ripe = rows[0][:3]
         if ripe < limit:
             # The dead entries below are not walked again until the next full look.
             low = low._replace(at=max(low.at, now - LOOK_BACK))
-        self._low_waters[queue] = low
+        self._low_water = low
         triggers = [Trigger._make(row[3:14]) for row in rows if row[3] is not None]
         return Due(triggers, next_due_at)
+
+    async def submit_overdue(self, *, deadline_s: float, limit: int) -> list[Trigger]:
+        params = {"deadline_s": deadline_s, "limit": limit}
+        rows = await self._database.write("submit_overdue", params)
+        return [Trigger._make(row[:-1]) for row in rows if not row[-1]]
+
+    async def overdue(self, *, limit: int) -> list[Overdue]:
+        return [Overdue._make(r) for r in await self._database.read("overdue", {"limit": limit})]
+
+    async def resume_overdue(
+        self, tasks: Mapping[TaskId, int], *, deliveries_max: int
+    ) -> list[Trigger]:
+        params = _named(tasks) | {"deliveries_max": deliveries_max}
+        rows = await self._database.write("resume_overdue", params) if tasks else []
+        return [Trigger._make(row) for row in rows if row[-1] is not None]
+
+    async def postpone(self, tasks: Mapping[TaskId, int], *, deadline_s: float) -> None:
+        if tasks:
+            await self._database.write("postpone", _named(tasks) | {"deadline_s": deadline_s})
 
     async def resume_lost(
         self, nodes: Collection[NodeId], *, deliveries_max: int, limit: int
@@ -79,9 +88,14 @@ class PostgresAgenda:
     async def park(self, tasks: Mapping[TaskId, int], error: str) -> list[TaskId]:
         if not tasks:
             return []
-        ids = sorted(tasks)
-        params = {"ids": ids, "versions": [tasks[id] for id in ids], "error": error}
+        params = _named(tasks) | {"error": error}
         return [TaskId(row[0]) for row in await self._database.write("park", params)]
 
     async def clean(self, *, keep_days: float, limit: int) -> int:
         return await cleaned(self._database, keep_days=keep_days, limit=limit)
+
+
+def _named(tasks: Mapping[TaskId, int]) -> dict[str, Any]:
+    """In one order for everybody, so that two statements never wait for each other."""
+    ids = sorted(tasks)
+    return {"ids": ids, "versions": [tasks[id] for id in ids]}

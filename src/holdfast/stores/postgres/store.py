@@ -59,7 +59,7 @@ class PostgresStore(
         self._clock = clock
         self._partitions = 0
         self._written = {}
-        self._low_waters = {}
+        self._low_water = None
 
     @property
     def partitions(self) -> int:

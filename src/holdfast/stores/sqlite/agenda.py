@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Collection, Mapping
 
 from holdfast.ids import NodeId
-from holdfast.store import Due, Running
+from holdfast.store import Due, Overdue, Running
 from holdfast.stores.sqlite import changes
+from holdfast.stores.sqlite.rows import moment_or_none
 from holdfast.stores.sqlite.statements import as_list, run
 from holdfast.stores.sqlite.threads import Threads
 from holdfast.task import State, TaskId, Trigger
 
 
 class AgendaRole(Threads):
-    async def submit_due(self, queue: str, partitions: Collection[int], *, limit: int) -> Due:
-        due: Due = await self._write(
-            lambda db, now: changes.submit_due(db, now, queue, partitions, limit)
-        )
+    async def submit_due(self, *, limit: int) -> Due:
+        """See `holdfast.store.Agenda`.  While nothing is due, nothing is written."""
+        next_at, is_due = await self._read(lambda db, now: _next_due(db, now))
+        if not is_due:
+            return Due([], moment_or_none(next_at))
+        due: Due = await self._write(lambda db, now: changes.submit_due(db, now, limit))
         return due
+
+    async def submit_overdue(self, *, deadline_s: float, limit: int) -> list[Trigger]:
+        found: list[Trigger] = await self._write(
+            lambda db, now: changes.submit_overdue(db, now, deadline_s=deadline_s, limit=limit)
+        )
+        return found
+
+    async def overdue(self, *, limit: int) -> list[Overdue]:
+        rows = await self._read(lambda db, now: run(db, "overdue", now=now, limit=limit))
+        return [Overdue._make(row) for row in rows]
+
+    async def resume_overdue(
+        self, tasks: Mapping[TaskId, int], *, deliveries_max: int
+    ) -> list[Trigger]:
+        named = dict(tasks)
+        triggers: list[Trigger] = await self._write(
+            lambda db, now: changes.resume_overdue(db, named, deliveries_max=deliveries_max)
+        )
+        return triggers
+
+    async def postpone(self, tasks: Mapping[TaskId, int], *, deadline_s: float) -> None:
+        named = dict(tasks)
+        await self._write(lambda db, now: changes.postpone(db, now, named, deadline_s=deadline_s))
 
     async def resume_lost(
         self, nodes: Collection[NodeId], *, deliveries_max: int, limit: int
@@ -59,3 +86,8 @@ class AgendaRole(Threads):
             lambda db, now: changes.clean(db, now, keep_days=keep_days, limit=limit)
         )
         return count
+
+
+def _next_due(db: sqlite3.Connection, now: int) -> tuple[int | None, bool]:
+    next_at = changes.next_due(db)
+    return next_at, next_at is not None and next_at <= now

@@ -64,14 +64,44 @@ def _is_allowed(state: State, wish: Change) -> bool:
     return wish.force or (state, wish.event) != (State.PROCESSING, Event.RESUMED)
 
 
-def submit_due(
-    db: sqlite3.Connection, now: int, queue: str, partitions: Collection[int], limit: int
-) -> Due:
-    where = {"queue": queue, "partitions": as_list(partitions)}
-    ids = [id for (id,) in run(db, "due", **where, now=now, limit=limit)]
-    triggers = _submitted(db, ids, keeps=1, loses=0) if ids else []
-    next_due = run(db, "next_due", **where)
-    return Due(triggers, moment_or_none(next_due[0][0] if next_due else None))
+def next_due(db: sqlite3.Connection) -> int | None:
+    rows = run(db, "next_due")
+    return rows[0][0] if rows else None
+
+
+def submit_due(db: sqlite3.Connection, now: int, limit: int) -> Due:
+    ids = [id for (id,) in run(db, "due", now=now, limit=limit)]
+    triggers = _submitted(db, ids, keeps=1, loses=0)
+    return Due(triggers, moment_or_none(next_due(db)))
+
+
+def submit_overdue(
+    db: sqlite3.Connection, now: int, *, deadline_s: float, limit: int
+) -> list[Trigger]:
+    rows = run(db, "submit_overdue", now=now, span=span(deadline_s), limit=limit)
+    late = as_list([id for id, _ in rows])
+    run(db, "postpone", deadline_at=now + span(deadline_s), ids=late)
+    ids = as_list([id for id, is_first_look in rows if not is_first_look])
+    return [Trigger._make(row[:_FACTS]) for row in run(db, "triggers", ids=ids)]
+
+
+def resume_overdue(
+    db: sqlite3.Connection, tasks: Mapping[TaskId, int], *, deliveries_max: int
+) -> list[Trigger]:
+    return _resumed(db, _processing(db, tasks), deliveries_max)
+
+
+def postpone(
+    db: sqlite3.Connection, now: int, tasks: Mapping[TaskId, int], *, deadline_s: float
+) -> None:
+    ids = as_list(_processing(db, tasks))
+    run(db, "postpone", deadline_at=now + span(deadline_s), ids=ids)
+
+
+def _processing(db: sqlite3.Connection, tasks: Mapping[TaskId, int]) -> list[int]:
+    """Those that run at the versions named."""
+    rows = run(db, "settle_look", ids=as_list(tasks))
+    return [id for id, *rest, _ in rows if rest == [tasks[id], State.PROCESSING]]
 
 
 def resume_lost(
@@ -85,13 +115,18 @@ def resume_lost(
     # What they hold of limits is given back only when none of their tasks is PROCESSING.
     run(db, "shares_end", nodes=as_list(nodes))
     ids = [id for (id,) in run(db, "lost", nodes=as_list(nodes), limit=limit)]
+    triggers = _resumed(db, ids, deliveries_max)
+    run(db, "shares_give_back", nodes=as_list(nodes))
+    return triggers
+
+
+def _resumed(db: sqlite3.Connection, ids: Sequence[int], deliveries_max: int) -> list[Trigger]:
+    """Count a loss of each and submit it again, or park it when there were too many."""
     losses = {row[0]: row[_FACTS + 1] + 1 for row in run(db, "triggers", ids=as_list(ids))}
     poisonous = [id for id in ids if losses[id] >= deliveries_max]
     for id in poisonous:
         run(db, "park", error=LOST_NOTE.format(count=losses[id]), ids=as_list([id]))
-    triggers = _submitted(db, [id for id in ids if id not in set(poisonous)], keeps=1, loses=1)
-    run(db, "shares_give_back", nodes=as_list(nodes))
-    return triggers
+    return _submitted(db, [id for id in ids if id not in set(poisonous)], keeps=1, loses=1)
 
 
 def park(db: sqlite3.Connection, now: int, tasks: Mapping[TaskId, int], error: str) -> list[TaskId]:

@@ -55,10 +55,12 @@ async def grab(
     return (await store.grab(triggers, node=node, **options)).tasks
 
 
-async def grabbed(store: Store, *tasks: NewTask, node: NodeId = NODE) -> list[Grabbed]:
+async def grabbed(
+    store: Store, *tasks: NewTask, node: NodeId = NODE, **options: Any
+) -> list[Grabbed]:
     """New tasks, PROCESSING on the node."""
     ids = await enqueued(store, *tasks)
-    return await grab(store, [await trigger_of(store, id) for id in ids], node)
+    return await grab(store, [await trigger_of(store, id) for id in ids], node, **options)
 
 
 async def settle(store: Store, task: Grabbed, event: Event, **fields: Any) -> bool:

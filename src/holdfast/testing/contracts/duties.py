@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.ids import NodeId
-from holdfast.store import Change, Filter, Kept, Store
-from holdfast.task import Event, Key, State, TaskId
+from holdfast.store import Change, Entry, Filter, Kept, Level, Overdue, Position, Record, Store
+from holdfast.task import Event, Key, State, TaskId, Trigger
 from holdfast.testing.contracts.builders import (
     NODE,
     OTHER,
@@ -173,7 +173,7 @@ class WakerContract:
         soon, later = await enqueued(store, a_task(delay_s=0.3), a_task(delay_s=3600))
 
         async def submitted() -> list[TaskId]:
-            due = await store.submit_due(QUEUE, range(store.partitions), limit=10)
+            due = await store.submit_due(limit=10)
             return [trigger.id for trigger in due.triggers]
 
         assert await eventually(submitted) == [soon]
@@ -190,23 +190,19 @@ class WakerContract:
         ids = await enqueued(store, *(a_task(delay_s=delay_s) for delay_s in delays_s))
         await eventually(lambda: _all_are_due(store, ids))
 
-        batches = [
-            [one.id for one in (await store.submit_due(QUEUE, [0], limit=2)).triggers]
-            for _ in range(4)
-        ]
+        batches = [[one.id for one in (await store.submit_due(limit=2)).triggers] for _ in range(4)]
 
         assert batches == [[ids[1], ids[3]], [ids[4], ids[2]], [ids[0]], []]
 
     async def test_the_waker_learns_when_to_look_again(self, store: Store) -> None:
-        (late,) = await enqueued(store, a_task(delay_s=7200))
-        (early,) = await enqueued(store, a_task(delay_s=3600))
-        await enqueued(store, a_task(delay_s=60, partition=1), a_task(delay_s=60, queue="else"))
+        (late,) = await enqueued(store, a_task(delay_s=7200, partition=1))
+        (early,) = await enqueued(store, a_task(delay_s=3600, queue="else"))
 
-        due = await store.submit_due(QUEUE, [0], limit=10)
+        due = await store.submit_due(limit=10)
 
         assert (due.triggers, due.next_due_at) == ([], (await look(store, early)).due_at)
         await store.change([Change(id, Event.CANCELLED) for id in (late, early)])
-        assert (await store.submit_due(QUEUE, [0], limit=10)).next_due_at is None
+        assert (await store.submit_due(limit=10)).next_due_at is None
 
 
 class ResumerContract:
@@ -274,6 +270,87 @@ class ResumerContract:
         assert await store.moved_on(NODE, {known.id: known.version + 1}) == [known.id]
         assert await store.moved_on(OTHER, {known.id: known.version}) == [known.id]
         assert await store.moved_on(NODE, {}) == []
+
+    @pytest.mark.req("TASK-70", "TASK-73")
+    async def test_a_submitted_task_that_nobody_takes_in_is_triggered_again_at_its_version(
+        self, store: Store
+    ) -> None:
+        await store.holdings(QUEUE)
+        (lost,) = await enqueued(store, a_task())
+
+        async def triggers() -> list[Trigger]:
+            return await store.submit_overdue(deadline_s=0.3, limit=10)
+
+        assert await triggers() == []
+        (again,) = await eventually(triggers)
+        assert (again.id, again.version) == (lost, 1)
+        assert await triggers() == [], "it has a new deadline"
+        (later,) = await eventually(triggers)
+        assert (later.id, later.version) == (lost, 1)
+        assert (await look(store, lost)).version == 1
+
+    @pytest.mark.req("TASK-70")
+    async def test_what_stands_in_the_backlog_is_never_overdue(self, store: Store) -> None:
+        epochs = await claimed(store)
+        await enqueued(store, a_task())
+        (trigger,) = await waiting_triggers(store)
+        position = Position(trigger.arrived, trigger.id)
+        entry = Entry(Level(1, 1), trigger)
+        await store.record(
+            QUEUE,
+            [Record(partition=0, epoch=epochs[0], entries=[entry], position=position)],
+        )
+        (above,) = await enqueued(store, a_task())
+
+        async def late() -> list[TaskId]:
+            return [one.id for one in await store.submit_overdue(deadline_s=0.01, limit=10)]
+
+        assert await eventually(late) == [above]
+
+    async def test_a_task_that_has_moved_gets_its_deadline_at_the_first_look(
+        self, store: Store
+    ) -> None:
+        await store.holdings(QUEUE)
+        (task,) = await grabbed(store)
+        await settle(store, task, Event.REPEATED)
+        await asyncio.sleep(0.06)
+
+        assert await store.submit_overdue(deadline_s=0.05, limit=10) == []
+        assert (await look(store, task.id)).deadline_at is not None
+
+        async def triggers() -> list[Trigger]:
+            return await store.submit_overdue(deadline_s=0.05, limit=10)
+
+        (again,) = await eventually(triggers)
+        assert (again.id, again.version) == (task.id, task.version + 1)
+
+    @pytest.mark.req("TASK-75")
+    async def test_a_processing_task_past_its_deadline_is_resumed_or_postponed(
+        self, store: Store
+    ) -> None:
+        await store.renew(NODE, lease_s=60, queues=[], kinds=[])
+        slow, _ = await grabbed(store, a_task(), a_task(kind="sms"), deadlines_s={"email": 0.05})
+
+        async def late() -> list[Overdue]:
+            return await store.overdue(limit=10)
+
+        (found,) = await eventually(late)
+        assert found[:5] == (slow.id, slow.version, QUEUE, "email", NODE)
+        assert 0 < found.late_s < 30
+        await store.postpone({slow.id: slow.version}, deadline_s=60)
+        assert await store.overdue(limit=10) == []
+        await store.postpone({slow.id: slow.version}, deadline_s=-1)
+        assert len(await store.overdue(limit=10)) == 1
+
+        assert await store.resume_overdue({slow.id: slow.version + 1}, deliveries_max=3) == []
+        (again,) = await store.resume_overdue({slow.id: slow.version}, deliveries_max=3)
+
+        assert (again.id, again.version) == (slow.id, slow.version + 1)
+        assert await store.overdue(limit=10) == []
+        assert not await settle(store, slow, Event.SUCCEEDED)
+        await grab(store, [again])
+        assert await store.resume_overdue({slow.id: again.version + 1}, deliveries_max=2) == []
+        assert (await look(store, slow.id)).state is State.ERROR
 
     async def test_tasks_are_parked_at_the_versions_named(self, store: Store) -> None:
         (running,) = await grabbed(store)

@@ -587,4 +587,4 @@ def _ordered(ordering_key: str = "order-1", **changes: object) -> NewTask:
 
 
 async def _due(store: Store) -> list[Trigger]:
-    return (await store.submit_due(QUEUE, range(store.partitions), limit=10)).triggers
+    return (await store.submit_due(limit=10)).triggers

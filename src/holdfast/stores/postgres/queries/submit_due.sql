@@ -1,16 +1,13 @@
--- The rows are chosen without locks and then locked by their ids, so that not more than `limit`
--- rows are locked however many partitions are asked for.
+-- The rows are chosen without locks and then locked by their ids: who waits for whom is decided
+-- in the order of time, and a row that somebody holds is left for the next look.
 WITH moment AS MATERIALIZED (SELECT {schema}.now() AS now),
 ripe AS MATERIALIZED (
     SELECT t.id, t.due_at
-    FROM moment AS m CROSS JOIN unnest(:partitions::smallint[]) AS w (partition)
-    CROSS JOIN LATERAL (
+    FROM moment AS m CROSS JOIN LATERAL (
         SELECT t.id, t.due_at FROM {schema}.task AS t
-        WHERE t.state = 0 AND t.queue = :queue::text AND t.partition = w.partition
-            AND t.due_at >= :from::timestamptz AND t.due_at <= m.now
-        ORDER BY t.due_at LIMIT :limit::integer
+        WHERE t.state = 0 AND t.due_at >= :from::timestamptz AND t.due_at <= m.now
+        ORDER BY t.due_at, t.id LIMIT :limit::integer
     ) AS t
-    ORDER BY t.due_at, t.id LIMIT :limit::integer
 ),
 chosen AS MATERIALIZED (
     SELECT r.due_at, t.place
@@ -29,14 +26,11 @@ submitted AS (
         t.ordering_key, NULL::timestamptz, t.arrived, c.due_at AS was_due_at
 ),
 later AS MATERIALIZED (
-    SELECT min(t.due_at) AS next_due_at
-    FROM moment AS m CROSS JOIN unnest(:partitions::smallint[]) AS w (partition)
-    CROSS JOIN LATERAL (
+    SELECT (
         SELECT t.due_at FROM {schema}.task AS t
-        WHERE t.state = 0 AND t.queue = :queue::text AND t.partition = w.partition
-            AND t.due_at > m.now
-        ORDER BY t.due_at LIMIT 1
-    ) AS t
+        WHERE t.state = 0 AND t.due_at > m.now ORDER BY t.due_at, t.id LIMIT 1
+    ) AS next_due_at
+    FROM moment AS m
 )
 SELECT m.now, l.next_due_at, (SELECT count(*) FROM ripe), s.*
 FROM moment AS m CROSS JOIN later AS l LEFT JOIN submitted AS s ON true
