@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from holdfast.ids import NodeId
-from holdfast.store import DutyRecord, Kept
+from holdfast.ring import DutyRecord, Kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,23 @@ NOTHING = RingRecord(0, NodeId(""))
 """Before the first record."""
 
 
+class DutyRecord(NamedTuple):
+    """Who keeps a duty, and when that node is expected to write the next record."""
+
+    name: str
+    number: int  # each record has one more; 0: nobody has ever kept it
+    holder: NodeId | None  # None: given up
+    due_in_s: float  # by the store's clock; negative: overdue
+
+
+class Kept(NamedTuple):
+    """A duty to take or to keep: the record that it follows, and the rest until the next one."""
+
+    name: str
+    number: int  # of the record that we know; it must still be the latest
+    rest_s: float
+
+
 def in_order(nodes: Collection[NodeId]) -> list[NodeId]:
     """The circle, from its lowest hash.  The same for all who see the same nodes."""
     return sorted(nodes, key=lambda node: (_place(node), node))

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.ids import NodeId
 from holdfast.limit import Limit, Mode, Rules, Share, Want
-from holdfast.ring import RingRecord
+from holdfast.ring import DutyRecord, Kept, RingRecord
 from holdfast.sql.query import Script
 from holdfast.task import (
     Enqueued,
@@ -217,23 +217,6 @@ class Member(NamedTuple):
     started_at: datetime | None = None
     facts: Mapping[str, Any] = NO_FACTS  # what it tells of itself
     asked: str | None = None  # what a person wants it to do, such as "drain"
-
-
-class DutyRecord(NamedTuple):
-    """Who keeps a duty, and when that node is expected to write the next record."""
-
-    name: str
-    number: int  # each record has one more; 0: nobody has ever kept it
-    holder: NodeId | None  # None: given up
-    due_in_s: float  # by the store's clock; negative: overdue
-
-
-class Kept(NamedTuple):
-    """A duty to take or to keep: the record that it follows, and the rest until the next one."""
-
-    name: str
-    number: int  # of the record that we know; it must still be the latest
-    rest_s: float
 
 
 class Answer(Enum):

@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.duties.roster import Roster
 from holdfast.ids import NodeId
-from holdfast.ring import distance, in_order
-from holdfast.store import Kept
+from holdfast.ring import Kept, distance, in_order
 from holdfast.telemetry.events import DutyLost, DutyTaken, Events
 from holdfast.testing.model import ModelStore
 from holdfast.testing.recorder import Recorder

@@ -10,7 +10,10 @@ from collections.abc import Collection, Sequence
 
 from holdfast.coordinator import Share, View
 from holdfast.ids import NodeId
-from holdfast.store import Kept, Store
+from holdfast.ring import Kept
+from holdfast.store import (
+    Store,
+)
 
 
 class LocalCoordinator:

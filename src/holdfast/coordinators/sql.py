@@ -12,7 +12,12 @@ from typing import Any
 
 from holdfast.coordinator import Share, View, preferred
 from holdfast.ids import NodeId
-from holdfast.store import NO_FACTS, Holding, Kept, Store
+from holdfast.ring import Kept
+from holdfast.store import (
+    NO_FACTS,
+    Holding,
+    Store,
+)
 
 
 class SqlCoordinator:

@@ -21,8 +21,7 @@ from holdfast.clock import Clock
 from holdfast.coordinator import Coordinator
 from holdfast.duties.duty import Duty, Keeper
 from holdfast.ids import NodeId
-from holdfast.ring import SPACING, distance
-from holdfast.store import DutyRecord, Kept
+from holdfast.ring import SPACING, DutyRecord, Kept, distance
 from holdfast.telemetry.events import DutyLost, DutyTaken, Events
 
 

@@ -9,16 +9,15 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.ids import NodeId
+from holdfast.ring import DutyRecord, Kept
 from holdfast.store import (
     NO_FACTS,
     START,
     ZERO,
     Column,
     Counters,
-    DutyRecord,
     Entry,
     Holding,
-    Kept,
     Level,
     LevelCursor,
     Loaded,

@@ -10,7 +10,12 @@ import asyncpg
 
 from holdfast.errors import HoldfastError
 from holdfast.ids import NodeId
-from holdfast.store import NO_FACTS, DutyRecord, Holding, Kept, Member
+from holdfast.ring import DutyRecord, Kept
+from holdfast.store import (
+    NO_FACTS,
+    Holding,
+    Member,
+)
 from holdfast.stores.postgres.connection import Database
 
 REGISTER_TRIES_MAX = 20

@@ -7,7 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from holdfast.ids import NodeId
-from holdfast.store import NO_FACTS, DutyRecord, Holding, Kept, Member
+from holdfast.ring import DutyRecord, Kept
+from holdfast.store import (
+    NO_FACTS,
+    Holding,
+    Member,
+)
 from holdfast.stores.sqlite import lines
 from holdfast.stores.sqlite.rows import SECOND, span
 from holdfast.stores.sqlite.statements import as_list, run, run_many

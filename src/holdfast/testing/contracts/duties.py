@@ -8,7 +8,17 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.ids import NodeId
-from holdfast.store import Change, Entry, Filter, Kept, Level, Overdue, Position, Record, Store
+from holdfast.ring import Kept
+from holdfast.store import (
+    Change,
+    Entry,
+    Filter,
+    Level,
+    Overdue,
+    Position,
+    Record,
+    Store,
+)
 from holdfast.task import Event, Key, State, TaskId, Trigger
 from holdfast.testing.contracts.builders import (
     NODE,
