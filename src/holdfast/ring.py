@@ -108,9 +108,13 @@ class Turn:
             self._wanted_since = None
 
     def wanted(self, now: float) -> None:
-        """There is something to write.  An empty tick counts for nobody's delay."""
+        """There is something to write."""
         if self._wanted_since is None:
             self._wanted_since = now
+
+    def empty(self) -> None:
+        """There is nothing to write: an empty tick counts for nobody's delay."""
+        self._wanted_since = None
 
     def due(self, nodes: Collection[NodeId]) -> float | None:
         """From when on this node may write; None while there is nothing to write, or to be sure of.
