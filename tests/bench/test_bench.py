@@ -28,6 +28,11 @@ SCENARIOS = {
         ["--seconds", "0.6", "--ahead", "1000"],
         {"rate", "pinned_rate", "pinned_ratio"},
     ),
+    "timers": (
+        ["--tasks", "10", "--burst", "50", "--small", "20", "--waiting", "100"],
+        {"p50_ms", "p99_ms", "early", "wake_rate", "rss_mb_10k", "rss_mb_1m"},
+    ),
+    "idle": (["--seconds", "1"], {"cpu_percent", "statements_per_s"}),
 }
 ONLY_POSTGRES = {"wal_bytes_per_task", "pinned_elsewhere_ratio"}
 

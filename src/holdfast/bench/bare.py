@@ -7,7 +7,7 @@ engine's, so that a comparison compares the code and not the settings.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -45,6 +45,29 @@ async def dropped_schema(url: str, schema: str) -> None:
     """Remove the schema and all that is in it.  Safe to repeat."""
     async with connected(url) as connection:
         await connection.execute(f"DROP SCHEMA IF EXISTS {quoted(schema)} CASCADE")
+
+
+@asynccontextmanager
+async def logged_statements(url: str) -> AsyncIterator[None]:
+    """Every statement of connections that are made meanwhile is in the server's log."""
+    database = quoted(urlsplit(url).path.strip("/"))
+    async with connected(url) as connection:
+        await connection.execute(f"ALTER DATABASE {database} SET log_statement = 'all'")
+        try:
+            yield
+        finally:
+            await connection.execute(f"ALTER DATABASE {database} RESET log_statement")
+
+
+@asynccontextmanager
+async def counted_transactions(url: str) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+    """A way to ask how many transactions the database has seen."""
+    asked = (
+        "SELECT xact_commit + xact_rollback FROM pg_stat_database "
+        "WHERE datname = current_database()"
+    )
+    async with connected(url) as connection:
+        yield lambda: connection.fetchval(asked)
 
 
 # ── one insert after the other ────────────────────────────────────────────────────────────

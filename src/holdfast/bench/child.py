@@ -85,10 +85,12 @@ async def main() -> None:
     _say(json.dumps(answer))
 
 
-async def _fill(place: Place, lines: asyncio.StreamReader, count: int) -> int:
+async def _fill(
+    place: Place, lines: asyncio.StreamReader, count: int, delay_s: float | None = None
+) -> int:
     async with (load := Load(place)).app:
         _say(READY)
-        await load.fill(count)
+        await load.fill(count, delay_s)
     return count
 
 

@@ -21,12 +21,14 @@ from holdfast.bench.drain import SLOTS, Drain
 from holdfast.bench.enqueue import Enqueue
 from holdfast.bench.fairness import Fairness
 from holdfast.bench.ground import ground
+from holdfast.bench.idle import Idle
 from holdfast.bench.latency import Latency
 from holdfast.bench.load import Profile
 from holdfast.bench.measure import Scenario, measured
 from holdfast.bench.plot import drawing
 from holdfast.bench.report import Report
 from holdfast.bench.sustained import AHEAD, BATCH, Sustained
+from holdfast.bench.timers import Timers
 from holdfast.worker.memory import collect_seldom
 
 EXIT_MISSED, EXIT_WEAK, EXIT_DISAGREES = 1, 2, 8
@@ -179,6 +181,36 @@ def fairness(
     with drawing(plot) as compared:
         scenario = Fairness(tasks=tasks, profile=Profile(profile), compared=compared)
         _measure(scenario, store, url, runs=runs, as_json=as_json, strict=strict)
+
+
+@app.command()
+def timers(
+    store: StoreOption = StoreName.SQLITE,
+    url: UrlOption = None,
+    tasks: Annotated[int, tasks_option("Single tasks, due one after the other.")] = 1_000,
+    burst: Annotated[int, typer.Option("--burst", min=1, help="Tasks due at one moment.")] = 20_000,
+    small: Annotated[int, typer.Option("--small", help="Tasks that wait meanwhile.")] = 10_000,
+    waiting: Annotated[int, typer.Option("--waiting", help="And again with so many.")] = 1_000_000,
+    runs: RunsOption = 3,
+    as_json: JsonOption = False,
+    strict: StrictOption = False,
+) -> None:
+    """How late waiting tasks start while a million others wait."""
+    scenario = Timers(tasks=tasks, burst=burst, small=small, waiting=waiting)
+    _measure(scenario, store, url, runs=runs, as_json=as_json, strict=strict)
+
+
+@app.command()
+def idle(
+    store: StoreOption = StoreName.SQLITE,
+    url: UrlOption = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Of idleness.")] = 30.0,
+    runs: RunsOption = 3,
+    as_json: JsonOption = False,
+    strict: StrictOption = False,
+) -> None:
+    """What a node costs that has nothing to do."""
+    _measure(Idle(seconds=seconds), store, url, runs=runs, as_json=as_json, strict=strict)
 
 
 def _measure(

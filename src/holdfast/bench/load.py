@@ -39,10 +39,11 @@ class Load:
 
         self.noop = noop
 
-    async def fill(self, count: int) -> None:
-        """Enqueue so many tasks, in bulk."""
+    async def fill(self, count: int, delay_s: float | None = None) -> None:
+        """Enqueue so many tasks, in bulk; with a delay they wait."""
+        noop = self.noop.options(delay=delay_s)
         for first in range(0, count, BULK):
-            await self.noop.enqueue_many([(TEXT,)] * min(BULK, count - first))
+            await noop.enqueue_many([(TEXT,)] * min(BULK, count - first))
 
     async def called(self, count: int) -> None:
         """Wait until the handler was called so often, or until nothing happens any more."""
