@@ -38,6 +38,7 @@ class View:
     alive: frozenset[NodeId] = frozenset()  # the ring: nodes that are registered and live
     duties: tuple[DutyRecord, ...] = ()
     asked: str | None = None  # what a person wants this node to do
+    rules_version: int = 0  # of what was set at run time
 
 
 class Coordinator(Protocol):

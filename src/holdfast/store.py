@@ -4,7 +4,7 @@ A store is a set of small roles; each part of the engine asks for the narrowest 
 
     Tasks      client and worker      enqueue · grab · settle · transaction · change · get
     Backlogs   dispatcher             claim · load · arrivals · record · levels · count_levels
-    Leases     coordinator            renew · members · end · leave · ask · holdings · let_go · wish
+    Leases     coordinator            renew · look · members · end · leave · ask · let_go …
     Duties     roster                 duties · keep_duties
     Agenda     duties                 submit_due · submit_overdue · overdue · resume_lost · park …
     Rulebook   node, CLI              rules · change_rules · allot
@@ -219,6 +219,15 @@ class Member(NamedTuple):
     asked: str | None = None  # what a person wants it to do, such as "drain"
 
 
+class Look(NamedTuple):
+    """What a tick needs to know, as of one moment."""
+
+    members: list[Member]
+    holdings: dict[str, list[Holding]]  # by queue
+    duties: list[DutyRecord]
+    rules_version: int
+
+
 class Answer(Enum):
     """What became of a manual change."""
 
@@ -427,6 +436,13 @@ class Leases(Protocol):
         """Forget the nodes' leases and let go of their partitions and duties.
 
         With `ended_only`, nodes whose lease is live are left alone.
+        """
+        ...
+
+    async def look(self, queues: Collection[str]) -> Look:
+        """All members, the holdings of these queues, all duties: in as few statements as it takes.
+
+        For every tick of every node, so it has to be cheap while nothing changes.
         """
         ...
 

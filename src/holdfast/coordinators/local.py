@@ -28,15 +28,22 @@ class LocalCoordinator:
         self._kinds = frozenset(kinds)
 
     async def beat(self, *, retiring: bool = False) -> View:
+        look = await self._store.look(self._queues)
         shares, owned = {}, {}
-        for queue in self._queues:
-            holdings = await self._store.holdings(queue)
+        for queue, holdings in look.holdings.items():
             owned[queue] = {h.partition: h.epoch for h in holdings if h.owner == self._node}
             claim = {h.partition: h.epoch for h in holdings if h.owner != self._node}
             shares[queue] = Share({}, list(owned[queue])) if retiring else Share(claim, [])
-        alive = frozenset() if retiring else frozenset({self._node})
-        kinds = dict.fromkeys(self._queues, self._kinds)
-        return View(shares, owned, [], kinds, alive, tuple(await self._store.duties()))
+        return View(
+            shares,
+            owned,
+            [],
+            dict.fromkeys(self._queues, self._kinds),
+            frozenset() if retiring else frozenset({self._node}),
+            tuple(look.duties),
+            None,
+            look.rules_version,
+        )
 
     async def claimed(self, queue: str, epochs: dict[int, int]) -> dict[int, int]:
         return await self._store.claim(queue, epochs, node=self._node)

@@ -48,13 +48,12 @@ class SqlCoordinator:
             kinds=self._kinds,
             facts=self._facts(),
         )
-        members = await self._store.members()
-        alive = [member for member in members if member.is_alive]
+        look = await self._store.look(self._queues)
+        alive = [member for member in look.members if member.is_alive]
         shares, owned, kinds = {}, {}, {}
-        for queue in self._queues:
+        for queue, holdings in look.holdings.items():
             serving = [member for member in alive if queue in member.queues]
             nodes = sorted(member.node for member in serving)
-            holdings = await self._store.holdings(queue)
             owned[queue] = {h.partition: h.epoch for h in holdings if h.owner == self._node}
             if retiring:
                 shares[queue] = Share({}, list(owned[queue]))
@@ -64,12 +63,13 @@ class SqlCoordinator:
         return View(
             shares,
             owned,
-            [m.node for m in members if not m.is_alive],
+            [m.node for m in look.members if not m.is_alive],
             kinds,
             # Who retires takes on nothing new, nor is it waited for.
             frozenset(member.node for member in alive if member.queues),
-            tuple(await self._store.duties()),
-            next((member.asked for member in members if member.node == self._node), None),
+            tuple(look.duties),
+            next((member.asked for member in alive if member.node == self._node), None),
+            look.rules_version,
         )
 
     async def claimed(self, queue: str, epochs: dict[int, int]) -> dict[int, int]:

@@ -25,7 +25,8 @@ from holdfast.telemetry.events import Events, StoreFailed
 
 Opened = Callable[[Iterable[str | None] | None], None]
 
-LOOK_S = 0.5  # how often the gate looks whether the rules have changed
+LOOK_S = 5.0  # how often the gate looks by itself whether the rules have changed
+BACK_OFF_S = 0.5
 ASK_S = 0.05  # how often it asks again for what it did not get
 REFRESH_S = 1.0  # how often it says what it uses, also when it needs nothing
 AHEAD_S = 0.2  # tokens of a rate are fetched for so long
@@ -243,13 +244,19 @@ class Gate:
                 await self._turn()
             except Exception as error:  # the store is away: what we hold stays ours
                 self._events.emit(StoreFailed("limits", str(error)))
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(BACK_OFF_S)
             try:
                 async with asyncio.timeout(self._rest_s()):
                     await self._asked.wait()
             except TimeoutError:
                 pass
             self._asked.clear()
+
+    def heard_of(self, version: int) -> None:
+        """The rules have this version now, as somebody has read who reads every second anyway."""
+        if version != self._rules.version:
+            self._look_at = 0.0
+            self._asked.set()
 
     async def _turn(self) -> None:
         now_s = self._clock.seconds()

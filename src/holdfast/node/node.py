@@ -420,6 +420,7 @@ class Node:
             unknown = {n: e for n, e in owned.items() if n not in dispatcher.epochs}
             unknown = {n: e for n, e in unknown.items() if n not in share.let_go}
             await self._take(queue, share.claim | unknown)
+            self._gates[queue].heard_of(view.rules_version)
         await self._resume(view.ended)
         if not self._is_retiring:
             await self._roster.look(view.duties, view.alive)

@@ -24,7 +24,8 @@ VERBS = frozenset(
         "levels", "renew", "members", "leave", "holdings", "let_go", "wish", "submit_due",
         "resume_lost", "running_of", "moved_on", "park", "clean", "find", "counts",
         "count_levels", "submit_overdue", "overdue", "resume_overdue", "postpone", "end", "ask",
-        "duties", "keep_duties", "ring_latest", "ring_append", "ring_records", "ring_rotate",
+        "look", "duties", "keep_duties", "ring_latest", "ring_append", "ring_records",
+        "ring_rotate",
     }
 )  # fmt: skip
 

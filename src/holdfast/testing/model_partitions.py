@@ -21,6 +21,7 @@ from holdfast.store import (
     Level,
     LevelCursor,
     Loaded,
+    Look,
     Mark,
     Member,
     Position,
@@ -170,6 +171,14 @@ class ModelPartitions:
             )
             for node, lease in sorted(self._leases.items())
         ]
+
+    async def look(self, queues: Collection[str]) -> Look:
+        holdings = {queue: await self.holdings(queue) for queue in queues}
+        version = await self.rules_version()
+        return Look(await self.members(), holdings, await self.duties(), version)
+
+    async def rules_version(self) -> int:
+        raise NotImplementedError
 
     async def end(self, nodes: Collection[NodeId]) -> None:
         now = self._clock.now()

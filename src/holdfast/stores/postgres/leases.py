@@ -14,6 +14,7 @@ from holdfast.ring import DutyRecord, Kept
 from holdfast.store import (
     NO_FACTS,
     Holding,
+    Look,
     Member,
 )
 from holdfast.stores.postgres.connection import Database
@@ -57,21 +58,23 @@ class PostgresLeases:
                     raise
 
     async def members(self) -> list[Member]:
-        rows = await self._database.read("members", {})
-        return [
-            Member(
-                NodeId(node),
-                tuple(queues),
-                tuple(kinds),
-                is_alive,
-                number,
-                left_s,
-                started_at,
-                json.loads(facts),
-                asked,
-            )
-            for node, queues, kinds, is_alive, number, left_s, started_at, facts, asked in rows
-        ]
+        return [_member(row) for row in await self._database.read("members", {})]
+
+    async def look(self, queues: Collection[str]) -> Look:
+        rows = await self._database.read("look", {"queues": sorted(queues)})
+        members, held, duties, version = rows[0]
+        holdings: dict[str, list[Holding]] = {queue: [] for queue in queues}
+        for queue, *holding in held:
+            holdings[queue].append(Holding._make(holding))
+        for queue, found in holdings.items():
+            if len(found) < self.partitions:
+                holdings[queue] = await self.holdings(queue)
+        return Look(
+            [_member(row) for row in members],
+            holdings,
+            [DutyRecord._make(row) for row in duties],
+            version,
+        )
 
     async def end(self, nodes: Collection[NodeId]) -> None:
         if nodes:
@@ -117,3 +120,18 @@ class PostgresLeases:
         if partitions:
             params = {"queue": queue, "partitions": sorted(partitions), "node": node}
             await self._database.write("wish", params)
+
+
+def _member(row: Sequence[Any]) -> Member:
+    node, queues, kinds, is_alive, number, left_s, started_at, facts, asked = row
+    return Member(
+        NodeId(node),
+        tuple(queues),
+        tuple(kinds),
+        is_alive,
+        number,
+        left_s,
+        started_at,
+        json.loads(facts),
+        asked,
+    )

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.ids import NodeId
 from holdfast.ring import DutyRecord, Kept
 from holdfast.store import (
     NO_FACTS,
     Holding,
+    Look,
     Member,
 )
 from holdfast.stores.sqlite import lines
-from holdfast.stores.sqlite.rows import SECOND, span
+from holdfast.stores.sqlite.rows import SECOND, micros, span
 from holdfast.stores.sqlite.statements import as_list, run, run_many
 from holdfast.stores.sqlite.threads import Threads
 
 
+class Seen(NamedTuple):
+    """What the file said when its version was this."""
+
+    version: int
+    queues: frozenset[str]
+    holdings: dict[str, list[Holding]]
+    duties: list[tuple[Any, ...]]
+    rules_version: int
+
+
 class LeasesRole(Threads):
+    _seen: Seen | None
+
     async def renew(
         self,
         node: NodeId,
@@ -47,6 +60,31 @@ class LeasesRole(Threads):
     async def ask(self, node: NodeId, what: str | None) -> bool:
         is_known: bool = await self._ask_leases(lambda leases, now: leases.ask(node, now, what))
         return is_known
+
+    async def look(self, queues: Collection[str]) -> Look:
+        """See `holdfast.store.Leases`.  While the file is the same, nothing is read again."""
+        members = await self.members()
+        wanted = frozenset(queues)
+        seen: Seen = await self._read(lambda db, now: self._seen_now(db, wanted))
+        for queue, found in seen.holdings.items():
+            if len(found) < self.partitions:
+                seen.holdings[queue] = await self.holdings(queue)
+        now = micros(self._clock.now())
+        return Look(members, dict(seen.holdings), _in_time(seen.duties, now), seen.rules_version)
+
+    def _seen_now(self, db: sqlite3.Connection, queues: frozenset[str]) -> Seen:
+        # It tells of the commits of all other connections, and this one only reads.
+        version = db.execute("PRAGMA data_version").fetchone()[0]
+        seen = self._seen
+        if seen is None or (seen.version, seen.queues) != (version, queues):
+            seen = self._seen = Seen(
+                version,
+                queues,
+                {queue: lines.holdings(db, queue) for queue in queues},
+                run(db, "duties"),
+                run(db, "meta", name="rules")[0][0],
+            )
+        return seen
 
     async def leave(self, nodes: Collection[NodeId], *, ended_only: bool = False) -> None:
         """See `holdfast.store.Leases`.  If we die between the files, the lease ends by itself."""
@@ -81,12 +119,7 @@ class LeasesRole(Threads):
         await self._write(lambda db, now: run_many(db, "wish", rows))
 
     async def duties(self) -> list[DutyRecord]:
-        found: list[DutyRecord] = await self._read(
-            lambda db, now: [
-                DutyRecord(name, number, holder, (due_at - now) / SECOND)
-                for name, number, holder, due_at in run(db, "duties")
-            ]
-        )
+        found: list[DutyRecord] = await self._read(lambda db, now: _in_time(run(db, "duties"), now))
         return found
 
     async def keep_duties(self, kept: Sequence[Kept], *, node: NodeId) -> set[str]:
@@ -103,6 +136,13 @@ class LeasesRole(Threads):
 
         names: set[str] = await self._write(work)
         return names
+
+
+def _in_time(rows: Sequence[tuple[Any, ...]], now: int) -> list[DutyRecord]:
+    return [
+        DutyRecord(name, number, holder, (due_at - now) / SECOND)
+        for name, number, holder, due_at in rows
+    ]
 
 
 def _let_go_of_all(db: sqlite3.Connection, now: int, nodes: Collection[NodeId]) -> None:

@@ -70,6 +70,7 @@ class SQLiteStore(
         self._durability = durability
         self._patience_s = patience_s
         self._partitions = 0
+        self._seen = None
         self._doorbell: sqlite3.Connection | None = None
         self._threads: tuple[Reader | Writer, ...] = ()
 

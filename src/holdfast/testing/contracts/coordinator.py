@@ -14,14 +14,15 @@ looked up in the store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
 
 from holdfast.coordinator import Coordinator, View, preferred
 from holdfast.ids import NodeId
-from holdfast.store import Store
+from holdfast.ring import Kept
+from holdfast.store import Look, Store
 from holdfast.testing.contracts.builders import NODE, OTHER, QUEUE, eventually, grabbed
 
 THIRD = NodeId("node-c")
@@ -152,6 +153,26 @@ class SharedCoordinatorContract(CoordinatorContract):
         assert moved == {number for number in after if after[number].owner == THIRD}
         assert {after[number].epoch - before[number].epoch for number in moved} == {1}
 
+    async def test_all_see_who_is_registered_and_who_keeps_what(self, store: Store) -> None:
+        first, second = self.joined(store, NODE), self.joined(store, OTHER)
+        await beaten(first, second)
+
+        assert await first.keep([Kept("waker", 0, 5.0)]) == {"waker"}
+        assert await second.keep([Kept("waker", 0, 5.0), Kept("cleaner", 0, 5.0)]) == {"cleaner"}
+
+        for view in [await first.beat(), await second.beat()]:
+            assert view.alive == {NODE, OTHER}
+            assert [duty[:3] for duty in view.duties] == [
+                ("cleaner", 1, OTHER),
+                ("waker", 1, NODE),
+            ]
+        retired = await first.beat(retiring=True)
+        assert NODE not in (await second.beat()).alive
+        assert NODE not in retired.alive
+        await first.leave()
+        (_, waker) = (await second.beat()).duties
+        assert (waker.holder, waker.due_in_s <= 0) == (None, True)
+
     async def test_a_partition_changes_hands_only_after_its_owner_has_let_go(
         self, store: Store
     ) -> None:
@@ -256,8 +277,9 @@ class _Blind:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def members(self) -> list[Any]:
-        return [one for one in await self._store.members() if one.node != self._hidden]
+    async def look(self, queues: Collection[str]) -> Look:
+        look = await self._store.look(queues)
+        return look._replace(members=[one for one in look.members if one.node != self._hidden])
 
 
 async def beaten(*coordinators: Coordinator, times: int = 1) -> None:
