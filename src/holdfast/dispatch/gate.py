@@ -25,8 +25,8 @@ from holdfast.telemetry.events import Events, StoreFailed
 
 Opened = Callable[[Iterable[str | None] | None], None]
 
-LOOK_S = 5.0  # how often the gate looks by itself whether the rules have changed
-BACK_OFF_S = 0.5
+LOOK_S = 0.5  # how often the gate looks whether the rules have changed
+FRESH_S = 0.4  # for so long an answer of the store serves all gates of a node
 ASK_S = 0.05  # how often it asks again for what it did not get
 REFRESH_S = 1.0  # how often it says what it uses, also when it needs nothing
 AHEAD_S = 0.2  # tokens of a rate are fetched for so long
@@ -97,6 +97,25 @@ class Held:
         return not (self.used or self.is_missed or self.share.held or self.tokens)
 
 
+class RulesVersion:
+    """The version of the rules, asked for once for all gates of a node."""
+
+    def __init__(self, store: Rulebook, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._version = -1
+        self._read_at = float("-inf")
+
+    def heard(self, version: int) -> None:
+        """Somebody has read it who had to ask the store anyway."""
+        self._version, self._read_at = version, self._clock.seconds()
+
+    async def now(self) -> int:
+        if self._clock.seconds() - self._read_at > FRESH_S:
+            self.heard(await self._store.rules_version())
+        return self._version
+
+
 class Gate:
     """The limits of one queue on this node."""
 
@@ -111,6 +130,7 @@ class Gate:
         running: Callable[[], Iterable[Trigger]],
         switched: Callable[[Mode], None],
         opened: Opened,
+        version: RulesVersion | None = None,
     ) -> None:
         """`running` tells which triggers hold a slot now; `switched` hears how keys are charged.
 
@@ -120,6 +140,7 @@ class Gate:
         self.weights: dict[str | None, float] = {}  # by fairness key; changed in place
         self._node = node
         self._store = store
+        self._version = version or RulesVersion(store, clock)
         self._clock = clock
         self._events = events
         self._running = running
@@ -244,7 +265,7 @@ class Gate:
                 await self._turn()
             except Exception as error:  # the store is away: what we hold stays ours
                 self._events.emit(StoreFailed("limits", str(error)))
-                await asyncio.sleep(BACK_OFF_S)
+                await asyncio.sleep(LOOK_S)
             try:
                 async with asyncio.timeout(self._rest_s()):
                     await self._asked.wait()
@@ -252,16 +273,10 @@ class Gate:
                 pass
             self._asked.clear()
 
-    def heard_of(self, version: int) -> None:
-        """The rules have this version now, as somebody has read who reads every second anyway."""
-        if version != self._rules.version:
-            self._look_at = 0.0
-            self._asked.set()
-
     async def _turn(self) -> None:
         now_s = self._clock.seconds()
         if now_s >= self._look_at:
-            if await self._store.rules_version() != self._rules.version:
+            if await self._version.now() != self._rules.version:
                 self._apply(await self._store.rules(self.queue))
             self._look_at = self._clock.seconds() + LOOK_S
             self._forget_idle(now_s)

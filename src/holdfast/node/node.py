@@ -16,7 +16,7 @@ from holdfast.bus import WAKER, Bus
 from holdfast.clock import Clock
 from holdfast.coordinator import Coordinator, View
 from holdfast.dispatch.dispatcher import Dispatcher
-from holdfast.dispatch.gate import Gate
+from holdfast.dispatch.gate import Gate, RulesVersion
 from holdfast.dispatch.intake import ANYONE
 from holdfast.dispatch.size import BacklogSize, backlog_size
 from holdfast.dispatch.slots import AllOf, FixedSlots, PerKind
@@ -96,6 +96,7 @@ class Node:
         self._dispatchers: dict[str, Dispatcher] = {}
         self._workers: dict[str, Worker] = {}
         self._gates: dict[str, Gate] = {}
+        self._rules_version = RulesVersion(store, clock)
         self._strangers: dict[TaskId, int] = {}  # PROCESSING as ours, but not running here
         self._moved_on: dict[TaskId, int] = {}  # running here, but no longer ours
         self._unhandled_since: dict[TaskId, float] = {}
@@ -247,6 +248,7 @@ class Node:
             running=lambda: self._dispatchers[queue].running,
             switched=lambda mode: self._dispatchers[queue].switch(mode),
             opened=lambda keys: self._dispatchers[queue].slot_freed(keys),
+            version=self._rules_version,
         )
 
     def _make_table(
@@ -408,6 +410,7 @@ class Node:
     async def _beat(self) -> None:
         view = await self._coordinator.beat(retiring=self._is_retiring)
         self._view = view
+        self._rules_version.heard(view.rules_version)
         for queue in self.queues:
             dispatcher = self._dispatchers[queue]
             owned = view.owned[queue]
@@ -420,7 +423,6 @@ class Node:
             unknown = {n: e for n, e in owned.items() if n not in dispatcher.epochs}
             unknown = {n: e for n, e in unknown.items() if n not in share.let_go}
             await self._take(queue, share.claim | unknown)
-            self._gates[queue].heard_of(view.rules_version)
         await self._resume(view.ended)
         if not self._is_retiring:
             await self._roster.look(view.duties, view.alive)
