@@ -17,14 +17,22 @@ from typing import Any
 from holdfast.telemetry.events import (
     AttemptFailed,
     BugFound,
+    DutyLost,
+    DutyTaken,
     Events,
     GrabLost,
+    IncidentRaised,
+    LagMeasured,
+    LeaseEnded,
+    LeaseRenewed,
     NodeStarted,
     NodeStopped,
     PartitionLost,
     PartitionTaken,
     SettleRefused,
+    SlotsCounted,
     StoreFailed,
+    Surveyed,
     TaskEnqueued,
     TaskGrabbed,
     TaskResumed,
@@ -37,7 +45,7 @@ from holdfast.telemetry.events import (
 LOGGER = logging.getLogger("holdfast")
 LOGGER.addHandler(logging.NullHandler())
 
-FINEST = 5  # dozens at every start: only for whoever asks for all of it
+FINEST = 5  # dozens at every start, or one a second: only for whoever asks for all of it
 
 LEVELS: dict[type[object], tuple[int, str]] = {
     TaskEnqueued: (logging.DEBUG, "task {task} enqueued: {kind} on {queue}"),
@@ -52,6 +60,14 @@ LEVELS: dict[type[object], tuple[int, str]] = {
     TriggersTurnedAway: (logging.DEBUG, "{count} triggers of {queue} found no room: {reason}"),
     PartitionTaken: (FINEST, "partition {partition} of {queue} taken at epoch {epoch}"),
     PartitionLost: (FINEST, "partition {partition} of {queue} given up"),
+    SlotsCounted: (FINEST, "slots of node {node}, booked and free: {slots}"),
+    LagMeasured: (FINEST, "the loop was {seconds:.3f} s late"),
+    LeaseRenewed: (FINEST, "lease renewed with {margin_s:.1f} s left"),
+    LeaseEnded: (logging.WARNING, "the lease of node {node} ended; its tasks are resumed"),
+    DutyTaken: (logging.DEBUG, "node {node} is the {duty} now"),
+    DutyLost: (logging.DEBUG, "node {node} is not the {duty} any more"),
+    Surveyed: (FINEST, "the watcher on node {node} looked at all queues"),
+    IncidentRaised: (logging.WARNING, "a person should look at this ({kind}): {what}"),
     BugFound: (logging.ERROR, "a mistake of Holdfast was repaired, please report it: {what}"),
     StoreFailed: (logging.WARNING, "the store failed at {verb} and will be asked again: {error}"),
     NodeStarted: (logging.INFO, "node {node} serves {queues}"),
