@@ -51,6 +51,8 @@ DRIVERS = {
     "psycopg": ("callers/",),
     "sqlalchemy": ("callers/",),
     "django": ("callers/",),
+    "prometheus_client": ("telemetry/metrics.py",),
+    "opentelemetry": ("telemetry/tracing.py",),
     "typer": ("cli/", "bench/cli.py"),
     "pytest": ("testing/",),
 }

@@ -21,7 +21,17 @@ from dataclasses import replace
 from itertools import count
 from random import Random
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Self,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from holdfast.booking import Booking
 from holdfast.bus import Bus
@@ -52,6 +62,10 @@ from holdfast.tasks import Handle, TaskDefinition
 from holdfast.telemetry.events import Events
 from holdfast.telemetry.logs import LOGGER, log_events
 from holdfast.transactions import Caller
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.metrics import CollectorRegistry, Metrics
+    from holdfast.telemetry.tracing import TracerProvider, Tracing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,6 +107,7 @@ class Holdfast:
         )
         self.events = Events()
         self.registry = Registry()
+        self.tracing: Tracing | None = None
         self._clock = clock or SystemClock()
         self._rng = rng or Random()
         self._runtimes: dict[asyncio.AbstractEventLoop, Runtime] = {}
@@ -309,6 +324,7 @@ class Holdfast:
             clock=self._clock,
             rng=self._rng,
             events=self.events,
+            tracing=self.tracing,
         )
         stop_logging = log_events(self.events, every_task=LOGGER.isEnabledFor(logging.DEBUG))
         try:
@@ -333,6 +349,23 @@ class Holdfast:
     def handle(self, id: int) -> Handle[Any]:
         """A handle for a task whose id was kept elsewhere."""
         return Handle(self, None, TaskId(id), created=False)
+
+    # ── telemetry ─────────────────────────────────────────────────────────────────────────
+
+    def metrics(self, registry: CollectorRegistry | None = None) -> Metrics:
+        """Count what happens from now on, for Prometheus, in your registry or one of its own."""
+        from holdfast.telemetry.metrics import Metrics
+
+        return Metrics(self.events, registry)
+
+    def trace(self, tracer_provider: TracerProvider | None = None) -> None:
+        """Make spans of OpenTelemetry for enqueues, and for attempts of nodes that start later.
+
+        Without a provider, the global one of the program is used.
+        """
+        from holdfast.telemetry.tracing import Tracing
+
+        self.tracing = Tracing(tracer_provider)
 
     # ── life ──────────────────────────────────────────────────────────────────────────────
 

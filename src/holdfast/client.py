@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from holdfast.bus import Bus
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
 from holdfast.store import Answer, Change, Changed, Store
 from holdfast.task import Enqueued, Event, NewTask, State, Task, TaskId, Trigger
+from holdfast.telemetry.carrier import without_trace
 from holdfast.telemetry.events import Events, TaskEnqueued
 
 BATCH_MAX = 1_000
@@ -62,7 +64,10 @@ class Client:
         return await self._enqueue(tasks)
 
     async def get(self, id: TaskId) -> Task | None:
-        return (await self._store.get([id])).get(id)
+        task = (await self._store.get([id])).get(id)
+        if task is None or (metadata := without_trace(task.metadata)) is task.metadata:
+            return task
+        return replace(task, metadata=metadata)
 
     async def change(self, changes: Sequence[Change]) -> list[Changed]:
         """Cancel, resume, reschedule or give up tasks, and tell whoever dispatches or runs them."""

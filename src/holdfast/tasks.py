@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, update_wrapper
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -24,6 +25,10 @@ from holdfast.payload import opened
 from holdfast.policy import Seconds, Sharding, Unique, seconds
 from holdfast.store import Answer
 from holdfast.task import Enqueued, Key, NewTask, State, Task, TaskId, clamped_priority
+from holdfast.telemetry import carrier
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.tracing import Send, Tracing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,6 +43,7 @@ class Gate(Protocol):
     """What definitions and handles ask of the app that they belong to."""
 
     registry: Registry
+    tracing: Tracing | None
 
     def client_now(self) -> Client | None: ...
     async def client(self) -> Client: ...
@@ -102,17 +108,20 @@ class Options:
         return Key(f"kind:{kind}", unique.key, None if period is None else seconds(period))
 
     def metadata_bytes(self) -> bytes | None:
-        found: dict[str, Any] = dict(self.metadata or {})
-        for name in ("traceparent", "tracestate"):
-            value = getattr(self, name)
-            if value is not None:
-                found[name] = value
+        found: dict[str, Any] = {**(self.metadata or {}), **self.given_trace()}
+        if carrier.KEY in found:
+            raise ConfigurationError(f"the field {carrier.KEY!r} of metadata is Holdfast's own")
         if not found:
             return None
         try:
             return msgspec.json.encode(found)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ConfigurationError(f"metadata cannot be written as JSON: {error}") from None
+
+    def given_trace(self) -> dict[str, str]:
+        """The trace context that the caller gave."""
+        values = {name: getattr(self, name) for name in carrier.GIVEN}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 NO_OPTIONS = Options()
@@ -197,10 +206,9 @@ class Enqueuer(Generic[P, R]):
         sealed = self.handler.arguments.seal(args, kwargs)
         client = self._gate.client_now() or await self._gate.client()
         task = self._new(sealed, self._partition(client))
-        if self._options.within is not None:
-            (enqueued,) = await self._gate.enqueue_within(self._options.within, [task])
-        else:
-            enqueued = await client.enqueue(task)
+        if self._options.within is None and self._gate.tracing is None:
+            return self._handle(await client.enqueue(task))
+        (enqueued,) = await self._add(client, [task])
         return self._handle(enqueued)
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
@@ -210,7 +218,10 @@ class Enqueuer(Generic[P, R]):
         sealed = self.handler.arguments.seal(args, kwargs)
         sharding, key = self.handler.sharding, self._options.ordering_key
         task = self._new(sealed, self._gate.partition_sync(sharding, key))
-        (enqueued,) = self._gate.enqueue_within_sync(self._options.within, [task])
+        with self._sending([task]) as (tasks, send):
+            (enqueued,) = self._gate.enqueue_within_sync(self._options.within, tasks)
+            if send is not None:
+                send.sent([enqueued.id])
         return self._handle(enqueued)
 
     async def enqueue_many(self, calls: Iterable[tuple[Any, ...]]) -> list[Handle[R]]:
@@ -218,11 +229,34 @@ class Enqueuer(Generic[P, R]):
         sealed = [self.handler.arguments.seal(args, {}) for args in calls]
         client = await self._gate.client()
         tasks = [self._new(payload, self._partition(client)) for payload in sealed]
-        if self._options.within is not None:
-            enqueued = await self._gate.enqueue_within(self._options.within, tasks)
-        else:
-            enqueued = await client.enqueue_many(tasks)
-        return [self._handle(one) for one in enqueued]
+        return [self._handle(one) for one in await self._add(client, tasks)]
+
+    async def _add(self, client: Client, tasks: list[NewTask]) -> list[Enqueued]:
+        with self._sending(tasks) as (tasks, send):
+            if self._options.within is not None:
+                enqueued = await self._gate.enqueue_within(self._options.within, tasks)
+            elif len(tasks) == 1:
+                enqueued = [await client.enqueue(tasks[0])]
+            else:
+                enqueued = await client.enqueue_many(tasks)
+            if send is not None:
+                send.sent([one.id for one in enqueued])
+        return enqueued
+
+    @contextmanager
+    def _sending(self, tasks: list[NewTask]) -> Iterator[tuple[list[NewTask], Send | None]]:
+        """The tasks with the trace context of their enqueue, if the app is traced."""
+        tracing = self._gate.tracing
+        if tracing is None or not tasks:
+            yield tasks, None
+            return
+        queue, kind = tasks[0].queue, self.handler.kind
+        given = self._options.given_trace()
+        with tracing.send(queue, kind, count=len(tasks), given=given) as send:
+            if send is not None:
+                metadata = carrier.with_trace(tasks[0].metadata, send.trace)  # alike for all
+                tasks = [replace(task, metadata=metadata) for task in tasks]
+            yield tasks, send
 
     def _partition(self, client: Client) -> int:
         sharding, key = self.handler.sharding, self._options.ordering_key

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from holdfast.app import Holdfast
+from holdfast.cli.metrics import MetricsPlace
 from holdfast.clock import Clock, SystemClock
 from holdfast.stores.sqlite.leases import SAFE_FOR_SEVERAL
 from holdfast.telemetry.logs import LOGGER
@@ -23,10 +24,12 @@ STEADY_S = 60.0  # who ran this long starts again without delay
 HOPELESS = frozenset({2, 3, 5})  # wrong usage or settings: starting again would not help
 
 
-async def supervise(app: Holdfast, command: Sequence[str], count: int) -> int:
+async def supervise(
+    app: Holdfast, command: Sequence[str], count: int, metrics: MetricsPlace | None = None
+) -> int:
     """Keep `count` children running until a signal; answer the exit code."""
     await _warn_about_sqlite(app)
-    fleet = Fleet(command, clock=SystemClock())
+    fleet = Fleet(command, clock=SystemClock(), metrics=metrics)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, fleet.pass_on, number)
@@ -37,9 +40,12 @@ async def supervise(app: Holdfast, command: Sequence[str], count: int) -> int:
 class Fleet:
     """The children of one supervisor."""
 
-    def __init__(self, command: Sequence[str], *, clock: Clock) -> None:
+    def __init__(
+        self, command: Sequence[str], *, clock: Clock, metrics: MetricsPlace | None = None
+    ) -> None:
         self._command = list(command)
         self._clock = clock
+        self._metrics = metrics  # of the first child
         self._stopping = asyncio.Event()
         self._children: set[Process] = set()
 
@@ -71,9 +77,10 @@ class Fleet:
 
     async def _run_once(self, place: int) -> tuple[int, float]:
         started_s = self._clock.seconds()
-        child = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, start_new_session=True
-        )
+        command = self._command
+        if self._metrics is not None:
+            command = command + self._metrics.options(place - 1)
+        child = await asyncio.create_subprocess_exec(*command, stdin=PIPE, start_new_session=True)
         self._children.add(child)
         LOGGER.info("node %d started as process %d", place, child.pid, extra={"pid": child.pid})
         if self._stopping.is_set():  # the signal came while the child was being started

@@ -30,6 +30,7 @@ from holdfast.policy import Unique
 from holdfast.store import Filter
 from holdfast.task import State, Task, TaskId
 from holdfast.tasks import TaskDefinition
+from holdfast.telemetry.carrier import without_trace
 
 SCHEMA = "holdfast.task.v1"
 COLUMNS = ("id", "state", "kind", "queue", "priority", "attempts", "enqueued_at", "error")
@@ -145,6 +146,7 @@ def show(
 
 def as_row(task: Task) -> dict[str, Any]:
     """A task for people and programs.  Ids are texts: they outgrow what JavaScript counts with."""
+    metadata = without_trace(task.metadata)
     return {
         "id": str(task.id),
         "state": task.state.name,
@@ -162,7 +164,7 @@ def as_row(task: Task) -> dict[str, Any]:
         "node": task.node,
         "fairness_key": task.fairness_key,
         "ordering_key": task.ordering_key,
-        "metadata": msgspec.json.decode(task.metadata) if task.metadata else None,
+        "metadata": msgspec.json.decode(metadata) if metadata else None,
         "error": task.error,
     }
 

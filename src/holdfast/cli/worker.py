@@ -16,6 +16,7 @@ import typer
 from holdfast.app import Holdfast
 from holdfast.cli.find import AppArgument, find_app
 from holdfast.cli.fleet import supervise
+from holdfast.cli.metrics import LOOPBACK, metrics_place, metrics_served
 from holdfast.cli.problems import INTERRUPTED, has_colour
 from holdfast.errors import ConfigurationError
 from holdfast.telemetry.logs import LOGGER, HumanFormatter, JsonFormatter
@@ -32,6 +33,20 @@ def worker(
         bool | None,
         typer.Option("--verbose/--quiet", help="A line for each task; on at a terminal."),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Serve metrics for Prometheus at this port; of several nodes, the second takes "
+            "the next port, and so on.",
+        ),
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="The address to serve them at.")] = LOOPBACK,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Serve them to other machines too, without a password."),
+    ] = False,
     until_stdin_ends: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Run tasks until SIGTERM or Ctrl-C; running attempts finish.  A second signal ends at once.
@@ -41,14 +56,16 @@ def worker(
     log_to_stderr(verbose)
     found = find_app(app)
     queues = _queues(found, queue)
+    place = metrics_place(metrics_host, metrics_port, nodes=processes, insecure=insecure)
     if processes > 1:
         command = [sys.executable, "-m", "holdfast.cli", "worker", app, "--until-stdin-ends"]
         for name in queues:
             command += ["--queue", name]
         command += ["--verbose"] if LOGGER.isEnabledFor(logging.DEBUG) else ["--quiet"]
-        raise typer.Exit(asyncio.run(supervise(found, command, processes)))
+        raise typer.Exit(asyncio.run(supervise(found, command, processes, place)))
     collect_seldom()
-    asyncio.run(_serve(found, queues, until_stdin_ends=until_stdin_ends))
+    with metrics_served(found, place):
+        asyncio.run(_serve(found, queues, until_stdin_ends=until_stdin_ends))
 
 
 def log_to_stderr(verbose: bool | None) -> None:

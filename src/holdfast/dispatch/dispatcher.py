@@ -46,6 +46,7 @@ class Kinds(Protocol):
 Start = Callable[[Sequence[Grabbed]], None]
 
 BUSY = Full(key_only=True)
+STRAIGHT = 2  # the version of a task that was grabbed right after its enqueue
 KEYS_ASKED_MAX = 64  # keys held back that are asked again whenever any slot is freed
 
 
@@ -341,13 +342,23 @@ class Dispatcher:
                 intake.decided(id, trigger.version)
                 self._lost(trigger)
         if self._events.wanted:
-            for task in grab.tasks:
-                self._events.emit(TaskGrabbed(task.id, task.version, task.kind, self._node))
+            self._tell(grab.tasks)
         if grab.tasks:
             # In the order of the table, not of the answer: the first priority starts first.
             places = {trigger.id: place for place, trigger in enumerate(batch)}
             self._start(sorted(grab.tasks, key=lambda task: places[task.id]))
         self.books.nudge()
+
+    def _tell(self, tasks: Iterable[Grabbed]) -> None:
+        now = self._clock.now()
+        for task in tasks:
+            waited_s = None
+            if task.version == STRAIGHT:
+                # Two clocks are compared here: a wait that seems negative was none.
+                waited_s = max(0.0, (now - task.enqueued_at).total_seconds())
+            self._events.emit(
+                TaskGrabbed(task.id, task.version, task.kind, self._node, task.queue, waited_s)
+            )
 
     async def _grab(
         self, batch: list[Trigger], spoilt: list[Trigger], *, repeat: bool = False

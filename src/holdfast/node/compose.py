@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from holdfast.address import Address, redacted_url, sqlite_path
@@ -23,8 +24,12 @@ from holdfast.node.duties import plans
 from holdfast.node.node import Node
 from holdfast.node.settings import NodeSettings
 from holdfast.store import Store
-from holdfast.telemetry.events import Events
+from holdfast.task import Trigger
+from holdfast.telemetry.events import Events, TaskEnqueued
 from holdfast.transactions import Caller
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.tracing import Tracing
 
 
 def make_store(address: Address, *, clock: Clock, rng: Random) -> Store:
@@ -109,22 +114,27 @@ async def open_runtime(
 async def _make_kit(address: Address, store: Store, bus: Bus, events: Events) -> Kit:
     """What the callers' own transactions need to send their triggers after the commit."""
     is_sqlite = urlsplit(address.url).scheme == "sqlite"
+
+    def publish(triggers: Sequence[Trigger]) -> None:
+        bus.publish(triggers)
+        if events.wanted:
+            for trigger in triggers:
+                events.emit(TaskEnqueued(trigger.id, trigger.queue, trigger.kind))
+
     watch = Watch(
         store.get,
-        bus.publish,
+        publish,
         loop=asyncio.get_running_loop(),
         events=events,
         data_version=store.data_version if is_sqlite else None,  # type: ignore[attr-defined]
     )
     if is_sqlite:
-        return sqlite_kit(sqlite_path(address.url), publish=bus.publish, watch=watch)
+        return sqlite_kit(sqlite_path(address.url), publish=publish, watch=watch)
     from holdfast.stores.postgres.direct import connector
 
     connection = await connector(address.url, name="holdfast")()
     try:
-        return await postgres_kit(
-            connection, schema=address.schema, publish=bus.publish, watch=watch
-        )
+        return await postgres_kit(connection, schema=address.schema, publish=publish, watch=watch)
     finally:
         await connection.close()
 
@@ -160,6 +170,7 @@ def make_node(
     clock: Clock,
     rng: Random,
     events: Events,
+    tracing: Tracing | None = None,
 ) -> Node:
     """A node on an open runtime."""
     id = new_node_id(rng)
@@ -174,6 +185,7 @@ def make_node(
         rng=rng,
         events=events,
         settings=settings,
+        tracing=tracing,
     )
 
 

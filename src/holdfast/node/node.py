@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.booking import Booking
 from holdfast.bus import WAKER, Bus
@@ -27,10 +27,12 @@ from holdfast.handler import Registry
 from holdfast.ids import NodeId
 from holdfast.node.duties import make_others, make_waker
 from holdfast.node.settings import NodeSettings
+from holdfast.node.vitals import Vitals
 from holdfast.store import Filter, Store
 from holdfast.task import Event, Outcome, State, TaskId, Trigger
 from holdfast.telemetry.events import (
     Events,
+    LeaseEnded,
     NodeStarted,
     NodeStopped,
     StoreFailed,
@@ -39,6 +41,9 @@ from holdfast.telemetry.events import (
 from holdfast.worker.processes import ProcessPool
 from holdfast.worker.settler import Ended
 from holdfast.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.tracing import Tracing
 
 RESUME_BATCH = 1_000
 GRAB_BATCH_MIN = 50
@@ -81,6 +86,7 @@ class Node:
         rng: Random,
         events: Events,
         settings: NodeSettings,
+        tracing: Tracing | None = None,
     ) -> None:
         self.id = id
         self.queues = tuple(queues)
@@ -92,6 +98,7 @@ class Node:
         self._rng = rng
         self._events = events
         self._settings = settings
+        self._tracing = tracing
         self._loops: list[asyncio.Task[None]] = []
         self._dispatchers: dict[str, Dispatcher] = {}
         self._workers: dict[str, Worker] = {}
@@ -104,6 +111,8 @@ class Node:
         self._running_at = 0.0  # from then on we may read again what runs in our name
         self._view: View | None = None
         self._is_retiring = False
+        lease_s = None if settings.coordinator == "local" else settings.lease_s
+        self._vitals = Vitals(id, lease_s=lease_s, clock=clock, events=events)
 
     # ── life ──────────────────────────────────────────────────────────────────────────────
 
@@ -131,6 +140,7 @@ class Node:
             self._run(self._gates[queue].keep(), f"limits of {queue}")
         self._run(self._keep_beating(), "beat")
         self._events.emit(NodeStarted(self.id, self.queues))
+        self._vitals.count()
         return self
 
     async def __aexit__(
@@ -224,7 +234,7 @@ class Node:
 
     def _make_booking(self) -> Booking:
         settings = self._settings
-        by_mode = {
+        by_mode = self._vitals.slots = {
             "async": FixedSlots(settings.slots_async),
             "thread": FixedSlots(settings.slots_threads),
             "process": FixedSlots(settings.slots_processes),
@@ -279,6 +289,7 @@ class Node:
             clock=self._clock,
             rng=self._rng,
             events=self._events,
+            tracing=self._tracing,
         )
         dispatcher = Dispatcher(
             queue,
@@ -400,7 +411,10 @@ class Node:
 
     async def _keep_beating(self) -> None:
         while True:
+            slept_at = self._clock.seconds()
             await asyncio.sleep(self._settings.tick_s)
+            self._vitals.slept(slept_at, self._settings.tick_s)
+            self._vitals.count()
             try:
                 await self._beat()
                 await self._look_again()
@@ -408,7 +422,9 @@ class Node:
                 self._failed("beat", error)
 
     async def _beat(self) -> None:
+        asked_at = self._clock.seconds()
         view = await self._coordinator.beat(retiring=self._is_retiring)
+        self._vitals.renewed(asked_at)
         self._view = view
         self._rules_version.heard(view.rules_version)
         for queue in self.queues:
@@ -453,6 +469,8 @@ class Node:
                 break
         if forget:
             await self._coordinator.forget(nodes)
+            for node in nodes:
+                self._events.emit(LeaseEnded(node))
 
     # ── second looks ──────────────────────────────────────────────────────────────────────
 

@@ -48,10 +48,14 @@ class TriggersTurnedAway:
 
 @dataclass(frozen=True, slots=True)
 class TaskGrabbed:
+    """`waited_s` counts from the enqueue; None where a delay or an earlier grab lies in between."""
+
     task: int
     version: int
     kind: str
     node: str
+    queue: str
+    waited_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class TaskSettled:
     kind: str
     event: str
     ran_s: float
+    queue: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,68 @@ class PartitionLost:
     queue: str
     partition: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsCounted:
+    """For each mode of handlers: how many slots of the node are booked, and how many are free."""
+
+    node: str
+    slots: tuple[tuple[str, int, int], ...]  # mode, booked, free
+
+
+@dataclass(frozen=True, slots=True)
+class LagMeasured:
+    """How late the loop was."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRenewed:
+    """How much of the lease was left when it was renewed."""
+
+    margin_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEnded:
+    """A node's lease ended; its tasks are resumed."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSurvey:
+    """What the watcher saw of one queue: a value inside `Surveyed`, no event."""
+
+    queue: str
+    waiting: int
+    submitted: int
+    processing: int
+    error: int
+    oldest_age_s: float
+    stuck: int
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """The watcher looked at all queues; counts stop at a maximum."""
+
+    node: str
+    queues: tuple[QueueSurvey, ...]
+    dead_rows: tuple[tuple[str, int], ...]
+    oldest_snapshot_s: float | None
+    oldest_snapshot_pid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentRaised:
+    """Something a person should look at: raised once for the cluster."""
+
+    kind: str
+    what: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True)

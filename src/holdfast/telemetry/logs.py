@@ -21,12 +21,18 @@ from holdfast.telemetry.events import (
     DutyTaken,
     Events,
     GrabLost,
+    IncidentRaised,
+    LagMeasured,
+    LeaseEnded,
+    LeaseRenewed,
     NodeStarted,
     NodeStopped,
     PartitionLost,
     PartitionTaken,
     SettleRefused,
+    SlotsCounted,
     StoreFailed,
+    Surveyed,
     TaskEnqueued,
     TaskGrabbed,
     TaskResumed,
@@ -40,7 +46,7 @@ from holdfast.telemetry.events import (
 LOGGER = logging.getLogger("holdfast")
 LOGGER.addHandler(logging.NullHandler())
 
-FINEST = 5  # dozens at every start: only for whoever asks for all of it
+FINEST = 5  # dozens at every start, or one a second: only for whoever asks for all of it
 
 LEVELS: dict[type[object], tuple[int, str]] = {
     TaskEnqueued: (logging.DEBUG, "task {task} enqueued: {kind} on {queue}"),
@@ -58,6 +64,12 @@ LEVELS: dict[type[object], tuple[int, str]] = {
     TriggersTurnedAway: (logging.DEBUG, "{count} triggers of {queue} found no room: {reason}"),
     PartitionTaken: (FINEST, "partition {partition} of {queue} taken at epoch {epoch}"),
     PartitionLost: (FINEST, "partition {partition} of {queue} given up"),
+    SlotsCounted: (FINEST, "slots of node {node}, booked and free: {slots}"),
+    LagMeasured: (FINEST, "the loop was {seconds:.3f} s late"),
+    LeaseRenewed: (FINEST, "lease renewed with {margin_s:.1f} s left"),
+    LeaseEnded: (logging.WARNING, "the lease of node {node} ended; its tasks are resumed"),
+    Surveyed: (FINEST, "the watcher on node {node} looked at all queues"),
+    IncidentRaised: (logging.WARNING, "a person should look at this ({kind}): {what}"),
     BugFound: (logging.ERROR, "a mistake of Holdfast was repaired, please report it: {what}"),
     StoreFailed: (logging.WARNING, "the store failed at {verb} and will be asked again: {error}"),
     NodeStarted: (logging.INFO, "node {node} serves {queues}"),

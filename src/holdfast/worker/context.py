@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.task import Grabbed, TaskId
+from holdfast.telemetry.carrier import without_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class CurrentTask:
     key: str | None  # the ordering key
     fairness_key: str | None
     enqueued_at: datetime
-    metadata: dict[str, Any]  # the caller's own, and its trace context under "traceparent"
+    metadata: dict[str, Any]  # the caller's own, with the traceparent that it gave, if any
 
 
 _current: ContextVar[Grabbed] = ContextVar("holdfast_current_task")
@@ -38,6 +39,7 @@ _current: ContextVar[Grabbed] = ContextVar("holdfast_current_task")
 def current_task() -> CurrentTask:
     """The attempt that this code runs in; LookupError outside of a handler."""
     task = _current.get()
+    metadata = without_trace(task.metadata)
     return CurrentTask(
         task.id,
         task.version,
@@ -49,7 +51,7 @@ def current_task() -> CurrentTask:
         task.ordering_key,
         task.fairness_key,
         task.enqueued_at,
-        msgspec.json.decode(task.metadata) if task.metadata else {},
+        msgspec.json.decode(metadata) if metadata else {},
     )
 
 

@@ -111,6 +111,7 @@ class Settler:
             if not is_accepted:
                 self._events.emit(SettleRefused(task.id, task.version))
             elif self._events.wanted:
+                event, ran_s = outcome.event.name, ended.ran_s
                 self._events.emit(
-                    TaskSettled(task.id, task.version, task.kind, outcome.event.name, ended.ran_s)
+                    TaskSettled(task.id, task.version, task.kind, event, ran_s, task.queue)
                 )

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock
 from holdfast.errors import Unavailable
@@ -31,6 +31,9 @@ from holdfast.worker.processes import ProcessPool
 from holdfast.worker.running import Run, answered, ended_later, in_thread, limited
 from holdfast.worker.settler import Ended, Settler
 from holdfast.worker.verdict import HandlerCancelled, TimeLimitExceeded
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.tracing import Tracing
 
 STOP_S = 5.0  # how long a stopped attempt may take to clean up
 
@@ -60,6 +63,7 @@ class Worker:
         clock: Clock,
         rng: Random,
         events: Events,
+        tracing: Tracing | None = None,
     ) -> None:
         self._node = node
         self._store = store
@@ -72,6 +76,7 @@ class Worker:
         self._clock = clock
         self._rng = rng
         self._events = events
+        self._tracing = tracing
         self._settler = Settler(store, node=node, settled=self._settled, events=events)
         self._runs: dict[TaskId, Run] = {}
         self._loop = asyncio.get_running_loop()
@@ -137,16 +142,19 @@ class Worker:
     async def _make_sure(self, run: Run, handler: Handler) -> None:
         """Whatever ends the attempt, its tasks and slots do not stay behind."""
         try:
-            if handler.batch_max is None:
-                await self._attempt(run, run.tasks[0], handler)
+            attempt = self._attempt if handler.batch_max is None else self._attempt_batch
+            if self._tracing is None:
+                await attempt(run, handler)
             else:
-                await self._attempt_batch(run, handler)
+                with self._tracing.process(handler.kind, run.tasks):
+                    await attempt(run, handler)
         except BaseException as error:
             broken = error  # a mistake of ours, or of a listener
             self._abandon(run, lambda task: verdict.postponed(task, broken))
             self._events.emit(BugFound(f"an attempt broke: {error!r}"))
 
-    async def _attempt(self, run: Run, task: Grabbed, handler: Handler) -> None:
+    async def _attempt(self, run: Run, handler: Handler) -> None:
+        task = run.tasks[0]
         try:
             run.begin()
             enter(task)
@@ -268,6 +276,8 @@ class Worker:
 
     def _failed(self, task: Grabbed, handler: Handler, error: BaseException) -> Outcome:
         outcome = verdict.of_error(task, handler, error, rng=self._rng)
+        if self._tracing is not None:
+            self._tracing.failed(error)
         self._events.emit(AttemptFailed(task.id, task.kind, task.attempt, outcome.error or ""))
         return outcome
 
