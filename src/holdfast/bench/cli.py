@@ -26,6 +26,7 @@ from holdfast.bench.latency import Latency
 from holdfast.bench.load import Profile
 from holdfast.bench.measure import Scenario, measured
 from holdfast.bench.plot import drawing
+from holdfast.bench.recovery import Recovery
 from holdfast.bench.report import Report
 from holdfast.bench.sustained import AHEAD, BATCH, Sustained
 from holdfast.bench.timers import Timers
@@ -197,6 +198,28 @@ def timers(
 ) -> None:
     """How late waiting tasks start while a million others wait."""
     scenario = Timers(tasks=tasks, burst=burst, small=small, waiting=waiting)
+    _measure(scenario, store, url, runs=runs, as_json=as_json, strict=strict)
+
+
+class CaseName(StrEnum):
+    PROCESS = "process"
+    MACHINE = "machine"
+
+
+@app.command()
+def recovery(
+    store: StoreOption = StoreName.SQLITE,
+    url: UrlOption = None,
+    kills: Annotated[int, typer.Option("--kills", min=1, help="How many nodes die.")] = 20,
+    case: Annotated[
+        CaseName, typer.Option("--case", help="The process alone, or its renewer with it.")
+    ] = CaseName.PROCESS,
+    runs: RunsOption = 1,
+    as_json: JsonOption = False,
+    strict: StrictOption = False,
+) -> None:
+    """How long the tasks of a dead node wait until they run again."""
+    scenario = Recovery(kills=kills, case=case.value)
     _measure(scenario, store, url, runs=runs, as_json=as_json, strict=strict)
 
 
