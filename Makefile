@@ -11,10 +11,10 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 	--no-header --no-annotate --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check requirements bench wheel clean format lock
+.PHONY: help demo test soak bad-day check requirements bench wheel clean format lock
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
 
 demo: .venv/.base  ## a guided minute on a temporary SQLite file
 	$(BIN)/holdfast demo
@@ -27,6 +27,11 @@ soak: .venv/.test  ## the long runs, half an hour: kills, histories, a standing 
 		tests/faults/test_limits_under_kill.py tests/nodes/test_standing_backlog.py \
 		tests/nodes/test_histories.py $(ARGS)
 	$(LONG) tests/nodes/test_paused_million.py $(ARGS)
+
+bad-day: .venv/.test  ## a story of four minutes: workers killed and stopped, the server restarted, a clock stepped
+	@command -v faketime >/dev/null || { [ "$$(id -u)" -eq 0 ] && apt-get update -qq \
+		&& apt-get install -y -qq --no-install-recommends faketime >/dev/null; }
+	$(BIN)/python -m holdfast.bench.bad_day
 
 check: .venv/.test  ## format, lint, types, tidy and unit tests, in less than a minute
 	$(BIN)/ruff format --check src tests

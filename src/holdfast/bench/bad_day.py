@@ -80,9 +80,8 @@ class BadDay:
         lost = max(0, enqueued - done)
         refused = self._workers.log.count("superseded") + self._workers.log.count("has moved on")
         self._say(f"late outcomes that were refused: {refused}")
-        self._say(
-            f"{enqueued} tasks, {lost} lost, {doubled} double outcomes; left: {others or 'none'}"
-        )
+        self._say(f"left: {others or 'none'}")
+        self._say(f"{enqueued} tasks, {lost} lost, {doubled} double outcomes")
         return lost + doubled
 
     # ── what happens ──────────────────────────────────────────────────────────────────────
@@ -130,7 +129,7 @@ class BadDay:
 
     async def _a_clock_is_stepped(self, clock_file: Path) -> None:
         for step_s in (HOUR_S, -HOUR_S, 0):
-            clock_file.write_text(f"{step_s:+d}\n")
+            clock_file.write_text(f"{step_s:+d}\n")  # noqa: ASYNC240
             self._say(f"the clock of one worker is {step_s:+d} s off")
             await asyncio.sleep(CALM_S)
         await self._ask("top", "--once")

@@ -152,7 +152,7 @@ async def running(store: Store, worker: Worker) -> None:
     """Wait until the worker has something to lose."""
     assert worker.node is not None
     async with asyncio.timeout(WAIT_S_MAX):
-        while not await store.running_of(worker.node):
+        while not await store.running_of(worker.node):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
