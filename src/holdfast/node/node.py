@@ -205,6 +205,11 @@ class Node:
         """Tasks that hold a slot here."""
         return sum(d.in_flight for d in self._dispatchers.values())
 
+    @property
+    def duties(self) -> list[str]:
+        """The duties that this node keeps now, as far as it knows."""
+        return self._roster.kept
+
     async def backlog(self, queue: str) -> BacklogSize:
         """How much waits in the partitions of this node: tasks that may run and do not yet.
 
