@@ -22,7 +22,7 @@ from holdfast.errors import (
 from holdfast.handler import Handler, Registry
 from holdfast.payload import opened
 from holdfast.policy import Seconds, Sharding, Unique, seconds
-from holdfast.store import Answer
+from holdfast.store import Answer, Store
 from holdfast.task import Enqueued, Key, NewTask, State, Task, TaskId, clamped_priority
 
 P = ParamSpec("P")
@@ -39,6 +39,9 @@ class Gate(Protocol):
 
     registry: Registry
 
+    async def store(self) -> Store: ...
+    async def close(self) -> None: ...
+    def close_sync(self) -> None: ...
     def client_now(self) -> Client | None: ...
     async def client(self) -> Client: ...
     def require_queue(self, queue: str) -> str: ...
@@ -264,6 +267,11 @@ class TaskDefinition(Enqueuer[P, R]):
     def __init__(self, gate: Gate, handler: Handler) -> None:
         super().__init__(gate, handler, NO_OPTIONS)
         update_wrapper(self, handler.function)
+
+    @property
+    def app(self) -> Gate:
+        """The app that it belongs to."""
+        return self._gate
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.handler.function(*args, **kwargs)

@@ -96,6 +96,23 @@ class TaskResumed:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspectStarted:
+    """A task that was running when its node died runs alone, in a process of its own."""
+
+    task: int
+    kind: str
+    losses: int
+
+
+@dataclass(frozen=True, slots=True)
+class AloneRefused:
+    """Suspects of this kind can only be run in the node, as everybody else; said once."""
+
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionTaken:
     queue: str
     partition: int

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.telemetry.events import (
+    AloneRefused,
     AttemptFailed,
     BugFound,
     Events,
@@ -25,6 +26,7 @@ from holdfast.telemetry.events import (
     PartitionTaken,
     SettleRefused,
     StoreFailed,
+    SuspectStarted,
     TaskEnqueued,
     TaskGrabbed,
     TaskResumed,
@@ -47,6 +49,11 @@ LEVELS: dict[type[object], tuple[int, str]] = {
     SettleRefused: (logging.WARNING, "task {task} has moved on from version {version}"),
     AttemptFailed: (logging.WARNING, "task {task} failed: {kind}, attempt {attempt}: {last_line}"),
     TaskResumed: (logging.WARNING, "task {task} is submitted again: its node is gone"),
+    SuspectStarted: (
+        logging.WARNING,
+        "task {task} ({kind}) was running when its node died: it runs alone now",
+    ),
+    AloneRefused: (logging.WARNING, "{kind} cannot run in a process of its own: {reason}"),
     TriggersDropped: (logging.WARNING, "{count} triggers dropped; arrivals will find their tasks"),
     TriggerRefused: (logging.WARNING, "a trigger could not be read and was skipped: {reason}"),
     TriggersTurnedAway: (logging.DEBUG, "{count} triggers of {queue} found no room: {reason}"),
