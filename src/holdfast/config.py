@@ -189,6 +189,13 @@ def _count(value: object) -> int:
     return int(text)
 
 
+def _whole(value: object) -> int:
+    text = str(value).replace("_", "")
+    if isinstance(value, bool) or not re.fullmatch(r"\d+", text):
+        raise ValueError("a whole number")
+    return int(text)
+
+
 def _truth(value: object) -> bool:
     known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
     try:
@@ -236,6 +243,7 @@ SETTINGS = (
     Setting("node.slots.async", _count, ("node", "slots_async"), "async handlers at once"),
     Setting("node.slots.threads", _count, ("node", "slots_threads"), "sync handlers at once"),
     Setting("node.slots.processes", _count, ("node", "slots_processes"), "handlers in processes"),
+    Setting("node.slots.suspects", _whole, ("node", "slots_suspects"), "suspects at once, alone"),
 )
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 

@@ -326,6 +326,7 @@ class Tasks(Protocol):
         `skip_errors_of` do not wait for an elder in ERROR.  When one of the `shares` is no longer
         the node's, nothing is grabbed and all tasks are undecided.  With `repeat` (the reply of
         the first call was lost) rows that this node holds at version + 1 are returned again.
+        A grabbed task says how many of its deliveries since the last outcome were lost.
         """
         ...
 
@@ -333,7 +334,8 @@ class Tasks(Protocol):
         """Record outcomes, each at the version of its grab; False for a superseded one.
 
         Finished rows leave for the archive in the same transaction.  Safe to repeat: a row that
-        this node already settled in this way counts as settled.
+        this node already settled in this way counts as settled.  An outcome ends the counting of
+        losses, unless it does not forgive: a task that was handed back has proven nothing.
         """
         ...
 

@@ -143,6 +143,7 @@ class Grabbed(NamedTuple):
     ordering_key: str | None
     metadata: bytes | None
     enqueued_at: datetime
+    losses: int = 0  # grabs since the last outcome whose process died: above 0 it is a suspect
 
 
 class Outcome(NamedTuple):
@@ -157,6 +158,7 @@ class Outcome(NamedTuple):
     counts: bool = True  # whether a retry counts as a used attempt
     resets: bool = False  # whether a retry starts counting attempts anew
     keep: bool = True  # False: SUCCEEDED leaves no row in the archive
+    forgives: bool = True  # False: the handler did not end, so its losses go on being counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from holdfast.errors import (
 from holdfast.handler import Handler, Registry
 from holdfast.payload import opened
 from holdfast.policy import Seconds, Sharding, Unique, seconds
-from holdfast.store import Answer
+from holdfast.store import Answer, Store
 from holdfast.task import Enqueued, Key, NewTask, State, Task, TaskId, clamped_priority
 from holdfast.telemetry import carrier
 
@@ -45,6 +45,9 @@ class Gate(Protocol):
     registry: Registry
     tracing: Tracing | None
 
+    async def store(self) -> Store: ...
+    async def close(self) -> None: ...
+    def close_sync(self) -> None: ...
     def client_now(self) -> Client | None: ...
     async def client(self) -> Client: ...
     def require_queue(self, queue: str) -> str: ...
@@ -298,6 +301,11 @@ class TaskDefinition(Enqueuer[P, R]):
     def __init__(self, gate: Gate, handler: Handler) -> None:
         super().__init__(gate, handler, NO_OPTIONS)
         update_wrapper(self, handler.function)
+
+    @property
+    def app(self) -> Gate:
+        """The app that it belongs to."""
+        return self._gate
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.handler.function(*args, **kwargs)

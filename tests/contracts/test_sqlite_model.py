@@ -89,6 +89,7 @@ class History:
                 counts=self._rng.random() < 0.8,
                 resets=self._rng.random() < 0.1,
                 keep=self._rng.random() < 0.8,
+                forgives=self._rng.random() < 0.8,
             )
             for id, version in self._some(State.PROCESSING).items()
         ]

@@ -16,6 +16,7 @@ from holdfast.task import Event
 from holdfast.testing.build import a_grabbed
 from holdfast.worker import worker as module
 from holdfast.worker.processes import ProcessPool
+from holdfast.worker.suspects import Suspects
 from holdfast.worker.worker import Worker
 
 
@@ -39,6 +40,7 @@ class Rig:
             registry=self.app.registry,
             threads=ThreadPoolExecutor(1),
             processes=ProcessPool(1),
+            suspects=Suspects(1, node=NodeId("me"), events=self.app.events),
             finished=self.finished.extend,
             ran=lambda batch: None,
             again=lambda batch: None,

@@ -12,7 +12,8 @@ from typing import Any
 from holdfast import Holdfast, Retry
 from holdfast.dispatch.limits import Limits
 
-app = Holdfast(sys.argv[1] if __name__ == "__main__" else None)
+# Processes for suspects import this file under the second name, with the same arguments.
+app = Holdfast(sys.argv[1] if __name__ in ("__main__", "__mp_main__") else None)
 
 EFFECTS = "CREATE TABLE IF NOT EXISTS effect (number INTEGER NOT NULL, version INTEGER NOT NULL)"
 

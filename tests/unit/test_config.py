@@ -94,6 +94,7 @@ def test_every_setting_can_stand_in_the_file_and_in_the_environment(load: Load, 
         async = 20
         threads = 2
         processes = 3
+        suspects = 0
         """,
     )
     of_file = load()
@@ -115,6 +116,7 @@ def test_every_setting_can_stand_in_the_file_and_in_the_environment(load: Load, 
         "HOLDFAST_NODE__SLOTS__ASYNC": "20",
         "HOLDFAST_NODE__SLOTS__THREADS": "2",
         "HOLDFAST_NODE__SLOTS__PROCESSES": "3",
+        "HOLDFAST_NODE__SLOTS__SUSPECTS": "0",
     }
 
     assert environ.keys() == {setting.variable for setting in SETTINGS}

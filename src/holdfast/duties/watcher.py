@@ -52,7 +52,9 @@ class Trouble(NamedTuple):
             case "error":
                 return f"{tasks} of queue {self.queue!r} in ERROR: holdfast error list"
             case "stuck":
-                return f"{tasks} of queue {self.queue!r} past the deadline: holdfast task list --stuck"
+                return (
+                    f"{tasks} of queue {self.queue!r} past the deadline: holdfast task list --stuck"
+                )
         return f"{tasks} of queue {self.queue!r} wait, but no live node serves it"
 
 
@@ -101,9 +103,7 @@ class Watcher:
         """Those that have been there for as long as theirs may last by itself."""
         now = self._clock.seconds()
         self._since = {one.name: self._since.get(one.name, now) for one in found}
-        return [
-            one for one in found if now - self._since[one.name] >= self._patience_s[one.kind]
-        ]
+        return [one for one in found if now - self._since[one.name] >= self._patience_s[one.kind]]
 
     async def _tell(self, lasting: list[Trouble]) -> None:
         latest = await self._store.ring_latest(LOG)

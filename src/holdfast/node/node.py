@@ -40,6 +40,7 @@ from holdfast.telemetry.events import (
 )
 from holdfast.worker.processes import ProcessPool
 from holdfast.worker.settler import Ended
+from holdfast.worker.suspects import Suspects
 from holdfast.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class Node:
         settings = self._settings
         self._threads = ThreadPoolExecutor(settings.slots_threads, "holdfast-handler")
         self._processes = ProcessPool(settings.slots_processes)
+        self._suspects = Suspects(settings.slots_suspects, node=self.id, events=self._events)
         booking = self._make_booking()
         for queue in self.queues:
             self._build(queue, booking)
@@ -171,6 +173,7 @@ class Node:
             await self._stop_loops()
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._processes.close()
+            self._suspects.close()
             self._events.emit(NodeStopped(self.id))
 
     async def _stop_loops(self) -> None:
@@ -288,6 +291,7 @@ class Node:
             registry=self._registry,
             threads=self._threads,
             processes=self._processes,
+            suspects=self._suspects,
             finished=lambda ids: self._finished(queue, ids),
             ran=lambda batch: self._ran(queue, batch),
             again=lambda batch: self._again(queue, batch),
@@ -531,7 +535,10 @@ class Node:
         twice = {id: v for id, v in unknown.items() if self._strangers.get(id) == v}
         self._strangers = unknown
         if twice:  # a grab of ours whose reply was lost, and which nobody repeated
-            outcomes = [Outcome(id, v, Event.REPEATED, counts=False) for id, v in twice.items()]
+            outcomes = [
+                Outcome(id, v, Event.REPEATED, counts=False, forgives=False)
+                for id, v in twice.items()
+            ]
             await self._store.settle(outcomes, node=self.id)
             for dispatcher in self._dispatchers.values():
                 dispatcher.hear(())

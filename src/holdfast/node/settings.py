@@ -15,6 +15,7 @@ class NodeSettings:
     slots_async: int = 200  # handlers on the loop, at once
     slots_threads: int = 16
     slots_processes: int = 2
+    slots_suspects: int = 4  # tasks whose node died, alone in processes; 0: they run as all others
     booking: Booking | None = None  # a policy of your own, on top of the slots
     order: Literal["fair", "arrival"] = "fair"
     lease_s: float = 10.0

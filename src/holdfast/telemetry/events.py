@@ -127,6 +127,23 @@ class DutyLost:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspectStarted:
+    """A task that was running when its node died runs alone, in a process of its own."""
+
+    task: int
+    kind: str
+    losses: int
+
+
+@dataclass(frozen=True, slots=True)
+class AloneRefused:
+    """Suspects of this kind can only be run in the node, as everybody else; said once."""
+
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionTaken:
     queue: str
     partition: int

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.telemetry.events import (
+    AloneRefused,
     AttemptFailed,
     BugFound,
     DutyLost,
@@ -33,6 +34,7 @@ from holdfast.telemetry.events import (
     SlotsCounted,
     StoreFailed,
     Surveyed,
+    SuspectStarted,
     TaskEnqueued,
     TaskGrabbed,
     TaskResumed,
@@ -59,6 +61,11 @@ LEVELS: dict[type[object], tuple[int, str]] = {
     DutyTaken: (logging.INFO, "this node is the {duty} now"),
     DutyLost: (logging.INFO, "this node is no longer the {duty}"),
     TaskResumed: (logging.WARNING, "task {task} is submitted again: its node is gone"),
+    SuspectStarted: (
+        logging.WARNING,
+        "task {task} ({kind}) was running when its node died: it runs alone now",
+    ),
+    AloneRefused: (logging.WARNING, "{kind} cannot run in a process of its own: {reason}"),
     TriggersDropped: (logging.WARNING, "{count} triggers dropped; arrivals will find their tasks"),
     TriggerRefused: (logging.WARNING, "a trigger could not be read and was skipped: {reason}"),
     TriggersTurnedAway: (logging.DEBUG, "{count} triggers of {queue} found no room: {reason}"),

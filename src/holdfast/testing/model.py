@@ -145,7 +145,8 @@ class ModelStore(ModelRules, ModelRings, ModelPartitions):
 
     def _grabbed(self, task: Task) -> Grabbed:
         weight, attempt = self._weights[task.id], task.attempts + 1
-        return Grabbed(**_facts(Grabbed, task, weight=weight, attempt=attempt))
+        losses = self._losses[task.id]
+        return Grabbed(**_facts(Grabbed, task, weight=weight, attempt=attempt, losses=losses))
 
     async def grab(
         self,
@@ -206,7 +207,7 @@ class ModelStore(ModelRules, ModelRings, ModelPartitions):
             due_at = self._clock.now() + timedelta(seconds=outcome.delay_s)
             attempts = 0 if outcome.resets else task.attempts + outcome.counts
             fields |= {"due_at": due_at if target is State.WAITING else None, "attempts": attempts}
-            self._losses[task.id] = 0
+            self._losses[task.id] *= not outcome.forgives
         self._moved(task, outcome.event, **fields)
         if outcome.event is Event.SUCCEEDED and not outcome.keep:
             self._forget([task.id])

@@ -6,34 +6,90 @@ own handler has; nothing that a payload says is ever imported.
 
 from __future__ import annotations
 
+import asyncio
+import faulthandler
 import importlib
+import os
+import select
 import signal
 import socket
-from typing import Any
+import threading
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any, NamedTuple, Protocol
 
-from holdfast.errors import PayloadRefused
+from holdfast.errors import Unavailable
 from holdfast.handler import Handler
-from holdfast.outcomes import Again, Gone, Later, RetryAfter
-from holdfast.payload import PayloadUnreadable, sealed
-from holdfast.policy import seconds
+from holdfast.ids import NodeId
+from holdfast.outcomes import Later, RetryAfter
+from holdfast.payload import PayloadUnreadable
+from holdfast.store import Store
 from holdfast.task import Grabbed
-from holdfast.worker import wire
+from holdfast.worker import verdict, wire
 from holdfast.worker.context import enter
+from holdfast.worker.memory import peak_bytes
+from holdfast.worker.running import call, ended_later
+from holdfast.worker.tail import STDERR
+from holdfast.worker.transactional import Recorded, run_in_transaction
 from holdfast.worker.verdict import error_text
 
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
-def serve(pipe: socket.socket) -> None:
-    """Run what the node orders; return when it has closed the pipe or died."""
+
+class App(Protocol):
+    """What the child asks of the app that a handler belongs to."""
+
+    async def store(self) -> Store: ...
+    async def close(self) -> None: ...
+    def close_sync(self) -> None: ...
+
+
+class Definition(Protocol):
+    """What stands in the program under the handler's name."""
+
+    handler: Handler
+    app: App
+
+
+class NotOurStore(LookupError):
+    """The app that the child has imported is not on the store that the task was grabbed from."""
+
+
+def serve(pipe: socket.socket, stderr: socket.socket | None = None) -> None:
+    """Run what the node orders, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the node's business
+    if stderr is not None:
+        with stderr:
+            os.dup2(stderr.fileno(), STDERR)
+        faulthandler.enable(
+            all_threads=False
+        )  # where a deadly signal struck is the best that can be known
     pipe.setblocking(True)
-    while (order := _received(pipe)) is not None:
-        try:
-            handler = _handler(order.module, order.name, order.task.kind)
-        except Exception as error:
-            pipe.sendall(wire.framed(_raised(error)))
-            continue
-        pipe.sendall(wire.framed(wire.Started()))
-        pipe.sendall(wire.framed(_run(handler, order.task)))
+    threading.Thread(target=_leave_with_node, args=(pipe,), daemon=True).start()
+    with asyncio.Runner() as runner:
+        while (order := _received(pipe)) is not None:
+            found = _found(order, runner)
+            if not isinstance(found, _Found):
+                pipe.sendall(wire.framed(wire.Reply(found)))
+                continue
+            before = set(threading.enumerate())
+            pipe.sendall(wire.framed(wire.Started(peak_bytes())))
+            answer = _answer(found, order, runner)
+            has_left = not set(threading.enumerate()) <= before
+            pipe.sendall(wire.framed(wire.Reply(answer, has_left)))
+
+
+class _Found(NamedTuple):
+    definition: Definition
+    store: Store | None  # of a transactional handler
+
+
+def _leave_with_node(pipe: socket.socket) -> None:
+    """An attempt ends with its node, as everything that runs there: its outcome is refused."""
+    watch = select.poll()
+    watch.register(pipe, 0)  # only for the end of it
+    watch.poll()
+    os._exit(0)
 
 
 def _received(pipe: socket.socket) -> wire.Order | None:
@@ -55,7 +111,20 @@ def _read(pipe: socket.socket, size: int) -> bytes:
     return bytes(parts)
 
 
-def _handler(module: str, name: str, kind: str) -> Handler:
+def _found(order: wire.Order, runner: asyncio.Runner) -> _Found | wire.Answer:
+    """The handler, and its store: opened once, and kept for the next one."""
+    try:
+        definition = _definition(order.module, order.name, order.task.kind)
+        if not definition.handler.transactional:
+            return _Found(definition, None)
+        return _Found(definition, runner.run(_opened(definition.app, order)))
+    except Unavailable as error:
+        return wire.Ended(verdict.postponed(order.task, error))
+    except Exception as error:
+        return wire.NotFound(_raised(error))
+
+
+def _definition(module: str, name: str, kind: str) -> Definition:
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -65,37 +134,74 @@ def _handler(module: str, name: str, kind: str) -> Handler:
             f"a process of the pool finds no handler for kind {kind!r} as {module}.{name}: "
             "keep the decorated function under its own name at the top of its module"
         )
-    return handler
+    definition: Definition = found
+    return definition
 
 
-def _run(handler: Handler, task: Grabbed) -> wire.Answer:
+async def _opened(app: App, order: wire.Order) -> Store:
+    store = await app.store()
+    task = order.task
+    if await store.moved_on(NodeId(order.node), {task.id: task.version}):
+        raise NotOurStore(
+            f"task {task.id} is not running in the store that a process of the pool has opened: "
+            "give the app the same address in every process"
+        )
+    return store
+
+
+def _answer(found: _Found, order: wire.Order, runner: asyncio.Runner) -> wire.Answer:
+    definition, store = found
+    handler, task = definition.handler, order.task
     try:
         enter(task)
-        args, kwargs = handler.arguments.unseal(task.payload)
+        arguments = handler.arguments.unseal(task.payload)
     except PayloadUnreadable as error:
-        return wire.Unfit(str(error), has_run=False)
+        return wire.Ended(verdict.unreadable(task, error))
     except Exception as error:
         return _raised(error)
     try:
-        return _returned(handler, handler.function(*args, **kwargs))
-    except PayloadRefused as error:
-        return wire.Unfit(str(error), has_run=True)
+        if store is not None:
+            work = _run_transactional(store, handler, order, arguments)
+            return runner.run(work, context=copy_context())
+        if handler.mode == "async":
+            return asyncio.run(_run_async(definition, task, arguments))
+        return wire.Ended(verdict.of_result(task, handler, _result(handler, arguments)))
     except BaseException as error:
         return _raised(error)
+    finally:
+        if handler.mode != "process":
+            with suppress(Exception):
+                definition.app.close_sync()  # the thread of its own loop
 
 
-def _returned(handler: Handler, result: Any) -> wire.Answer:
-    match result:
-        case None:
-            return wire.Returned(None)
-        case Again(delay, reset_attempts):
-            return wire.AskedAgain(seconds(delay), reset_attempts)
-        case Gone():
-            return wire.AskedGone()
-        case Later():
-            raise TypeError("a handler in a process of the pool cannot end later: nobody hears it")
-        case _:
-            return wire.Returned(sealed(handler.result.encode(result)))
+def _result(handler: Handler, arguments: Arguments) -> Any:
+    result = call(handler, *arguments)
+    if not isinstance(result, Later):
+        return result
+    if handler.mode == "process":
+        raise TypeError("a handler in a process of the pool cannot end later: nobody hears it")
+    return asyncio.run(ended_later(result))
+
+
+async def _run_async(definition: Definition, task: Grabbed, arguments: Arguments) -> wire.Answer:
+    """On a loop of its own: whatever the attempt leaves there ends with it."""
+    try:
+        result = await ended_later(call(definition.handler, *arguments))
+        return wire.Ended(verdict.of_result(task, definition.handler, result))
+    finally:
+        with suppress(Exception):
+            await definition.app.close()
+
+
+async def _run_transactional(
+    store: Store, handler: Handler, order: wire.Order, arguments: Arguments
+) -> wire.Answer:
+    node = NodeId(order.node)
+    match await run_in_transaction(store, order.task, handler, node=node, arguments=arguments):
+        case Recorded(outcome, is_accepted):
+            return wire.Settled(outcome, is_accepted)
+        case outcome:
+            return wire.Ended(outcome)
 
 
 def _raised(error: BaseException) -> wire.Raised:

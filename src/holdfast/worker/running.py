@@ -87,6 +87,13 @@ async def ended_later(work: Any) -> Any:
         result.close()
 
 
+def call(handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the function says to one task; a batch handler gets a list of one."""
+    if handler.batch_max is not None:
+        return handler.function(list(args))
+    return handler.function(*args, **kwargs)
+
+
 Called = tuple[Any, BaseException | None]
 
 

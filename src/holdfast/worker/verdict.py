@@ -36,7 +36,13 @@ class TimeLimitExceeded(Exception):
 
 
 class ProcessLost(Exception):
-    """The pool process that ran the attempt died."""
+    """The pool process that ran the attempt died; `how` is what is known of its death."""
+
+    def __init__(self, how: str, *, last_words: str = "", has_started: bool = True) -> None:
+        super().__init__(f"the process of the attempt died ({how})")
+        self.how = how
+        self.last_words = last_words  # to stderr
+        self.has_started = has_started  # False: before the first line of the handler
 
 
 class HandlerCancelled(Exception):
@@ -44,7 +50,9 @@ class HandlerCancelled(Exception):
 
 
 def of_result(task: Grabbed, handler: Handler, result: Any) -> Outcome:
-    """The outcome of a handler that returned."""
+    """The outcome of a handler that returned; a batch handler says nothing of one task's result."""
+    if handler.batch_max is not None and not isinstance(result, Again | Gone):
+        result = None
     match result:
         case None:
             return Outcome(task.id, task.version, Event.SUCCEEDED)
@@ -62,11 +70,6 @@ def of_result(task: Grabbed, handler: Handler, result: Any) -> Outcome:
             )
         case _:
             return _with_result(task, handler, result)
-
-
-def of_body(task: Grabbed, body: bytes | None) -> Outcome:
-    """The outcome of a handler whose result was sealed where it ran."""
-    return Outcome(task.id, task.version, Event.SUCCEEDED, result=body)
 
 
 def of_error(task: Grabbed, handler: Handler, error: BaseException, *, rng: Random) -> Outcome:
@@ -103,6 +106,14 @@ def parked(task: Grabbed, reason: str) -> Outcome:
     return Outcome(task.id, task.version, Event.PARKED, error=storable(reason))
 
 
+def poisonous(task: Grabbed, lost: ProcessLost) -> Outcome:
+    """A suspect that ended its process while nobody else ran there: no retry makes it harmless."""
+    text = f"delivered {task.deliveries} times, and alone in a process it ended it: {lost.how}"
+    if lost.last_words:
+        text = f"the last lines on stderr:\n{lost.last_words}\n\n{text}"
+    return parked(task, text)
+
+
 def unreadable(task: Grabbed, error: BaseException) -> Outcome:
     """A task whose arguments do not fit the handler: no retry would make them fit."""
     return parked(task, f"the payload does not fit the handler: {error}")
@@ -110,7 +121,7 @@ def unreadable(task: Grabbed, error: BaseException) -> Outcome:
 
 def handed_back(task: Grabbed) -> Outcome:
     """An attempt that was stopped for no fault of its own: others may run it at once."""
-    return Outcome(task.id, task.version, Event.REPEATED, counts=False)
+    return Outcome(task.id, task.version, Event.REPEATED, counts=False, forgives=False)
 
 
 def postponed(task: Grabbed, error: BaseException) -> Outcome:
@@ -122,6 +133,7 @@ def postponed(task: Grabbed, error: BaseException) -> Outcome:
         delay_s=POSTPONED_S,
         error=error_text(error),
         counts=False,
+        forgives=False,
     )
 
 
@@ -164,4 +176,4 @@ def _with_result(task: Grabbed, handler: Handler, result: Any) -> Outcome:
     except PayloadRefused as error:
         # The work is done; repeating it would not make the result any more writable.
         return parked(task, f"the handler ran, but its result {error}")
-    return of_body(task, body)
+    return Outcome(task.id, task.version, Event.SUCCEEDED, result=body)

@@ -2,8 +2,9 @@
 
     frame = length (4 bytes) · MessagePack
 
-The node sends where the handler lives and the grabbed task; the child answers `Started`, then one
-of the others.  Both ends run the same code, so the format may change with every release.
+The node sends where the handler lives and the grabbed task; the child answers `Started`, then a
+`Reply`, or only that when there is nothing that it can run.  Both ends run the same code, so the format
+may change with every release.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.task import Grabbed
+from holdfast.task import Grabbed, Outcome
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 1 << 30
@@ -24,23 +25,26 @@ class Order(msgspec.Struct, array_like=True, gc=False):
     module: str
     name: str
     task: Grabbed
+    node: str = ""  # whose task it is: only a transactional handler needs to know
 
 
 class Started(msgspec.Struct, tag=True, array_like=True, gc=False):
     """The handler was found and runs from now on: its time limit begins."""
 
-
-class Returned(msgspec.Struct, tag=True, array_like=True, gc=False):
-    body: bytes | None  # the sealed result
+    peak_bytes: int  # the most memory that the process has had so far
 
 
-class AskedAgain(msgspec.Struct, tag=True, array_like=True, gc=False):
-    delay_s: float
-    reset_attempts: bool
+class Ended(msgspec.Struct, tag=True, array_like=True, gc=False):
+    """The outcome, to be recorded by the node."""
+
+    outcome: Outcome
 
 
-class AskedGone(msgspec.Struct, tag=True, array_like=True, gc=False):
-    pass
+class Settled(msgspec.Struct, tag=True, array_like=True, gc=False):
+    """The outcome that the handler's own transaction has recorded, or was refused there."""
+
+    outcome: Outcome
+    is_accepted: bool
 
 
 class Raised(msgspec.Struct, tag=True, array_like=True, gc=False):
@@ -53,21 +57,26 @@ class Raised(msgspec.Struct, tag=True, array_like=True, gc=False):
     counts: bool = True
 
 
-class Unfit(msgspec.Struct, tag=True, array_like=True, gc=False):
-    """The payload could not be read, or the result could not be written."""
+class NotFound(msgspec.Struct, tag=True, array_like=True, gc=False):
+    """No line of the handler has run: the child cannot find it, or not its store."""
 
-    reason: str
-    has_run: bool
+    raised: Raised
 
 
-Answer = Started | Returned | AskedAgain | AskedGone | Raised | Unfit
+Answer = Ended | Settled | Raised | NotFound
+
+
+class Reply(msgspec.Struct, tag=True, array_like=True, gc=False):
+    answer: Answer
+    left_threads: bool = False  # what the attempt started may still run
+
 
 _encoder = msgspec.msgpack.Encoder()
 _orders = msgspec.msgpack.Decoder(Order)
-_answers = msgspec.msgpack.Decoder(Answer)
+_replies = msgspec.msgpack.Decoder(Started | Reply)
 
 
-def framed(content: Order | Answer) -> bytes:
+def framed(content: Order | Started | Reply) -> bytes:
     body = _encoder.encode(content)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
@@ -82,5 +91,5 @@ def order(body: bytes) -> Order:
     return _orders.decode(body)
 
 
-def answer(body: bytes) -> Any:
-    return _answers.decode(body)
+def reply(body: bytes) -> Any:
+    return _replies.decode(body)

@@ -17,29 +17,26 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock
-from holdfast.errors import Unavailable
 from holdfast.handler import Handler, Registry
 from holdfast.ids import NodeId
-from holdfast.outcomes import Again, Gone, Later, ParkInError
+from holdfast.outcomes import Later
 from holdfast.payload import PayloadUnreadable
 from holdfast.store import Tasks
-from holdfast.task import Event, Grabbed, Outcome, TaskId
+from holdfast.task import Grabbed, Outcome, TaskId
 from holdfast.telemetry.events import AttemptFailed, BugFound, Events
 from holdfast.worker import verdict
 from holdfast.worker.context import enter
 from holdfast.worker.processes import ProcessPool
-from holdfast.worker.running import Run, answered, ended_later, in_thread, limited
+from holdfast.worker.running import Run, answered, call, ended_later, in_thread, limited
 from holdfast.worker.settler import Ended, Settler
-from holdfast.worker.verdict import HandlerCancelled, TimeLimitExceeded
+from holdfast.worker.suspects import Suspects
+from holdfast.worker.transactional import Recorded, run_in_transaction
+from holdfast.worker.verdict import HandlerCancelled, ProcessLost, TimeLimitExceeded
 
 if TYPE_CHECKING:
     from holdfast.telemetry.tracing import Tracing
 
 STOP_S = 5.0  # how long a stopped attempt may take to clean up
-
-
-class Superseded(Exception):
-    """Somebody else has moved the task on: whatever this attempt did must not be recorded."""
 
 
 class Worker:
@@ -57,6 +54,7 @@ class Worker:
         registry: Registry,
         threads: ThreadPoolExecutor,
         processes: ProcessPool,
+        suspects: Suspects,
         finished: Callable[[Sequence[TaskId]], None],
         ran: Callable[[Sequence[Ended]], None],
         again: Callable[[Sequence[Ended]], None],
@@ -70,6 +68,7 @@ class Worker:
         self._registry = registry
         self._threads = threads
         self._processes = processes
+        self._suspects = suspects
         self._finished = finished
         self._ran = ran
         self._again = again
@@ -95,7 +94,7 @@ class Worker:
             if handler is None:
                 outcome = verdict.parked(task, f"no handler for kind {task.kind!r}")
                 self._settler.add(Ended(task, outcome, 0.0))
-            elif handler.batch_max is not None:
+            elif handler.batch_max is not None and not task.losses:
                 batches.setdefault(task.kind, []).append(task)
             else:
                 self._start(Run((task,), now), handler)
@@ -142,7 +141,8 @@ class Worker:
     async def _make_sure(self, run: Run, handler: Handler) -> None:
         """Whatever ends the attempt, its tasks and slots do not stay behind."""
         try:
-            attempt = self._attempt if handler.batch_max is None else self._attempt_batch
+            is_batch = handler.batch_max is not None and not run.tasks[0].losses
+            attempt = self._attempt_batch if is_batch else self._attempt
             if self._tracing is None:
                 await attempt(run, handler)
             else:
@@ -158,8 +158,8 @@ class Worker:
         try:
             run.begin()
             enter(task)
-            if handler.transactional:
-                outcome = await self._run_transactional(run, task, handler)
+            if task.losses:
+                outcome = await self._run_suspect(run, task, handler)
             else:
                 outcome = await self._run(run, task, handler)
         except asyncio.CancelledError as error:
@@ -168,6 +168,18 @@ class Worker:
             outcome = self._failed(task, handler, error)
         self._end(run, task, outcome)
 
+    async def _run_suspect(self, run: Run, task: Grabbed, handler: Handler) -> Outcome | None:
+        """Alone, so that it can only harm itself; in the node where that cannot be done."""
+        try:
+            alone = await self._suspects.run(task, handler)
+        except ProcessLost as lost:
+            outcome = verdict.poisonous(task, lost)
+            self._events.emit(AttemptFailed(task.id, task.kind, task.attempt, outcome.error or ""))
+            return outcome
+        if alone is None:
+            return await self._run(run, task, handler)
+        return self._unrecorded(run, task, alone)
+
     async def _run(self, run: Run, task: Grabbed, handler: Handler) -> Outcome | None:
         if handler.mode == "process":
             return await self._processes.run(task, handler)
@@ -175,14 +187,19 @@ class Worker:
             args, kwargs = handler.arguments.unseal(task.payload)
         except PayloadUnreadable as error:
             return verdict.unreadable(task, error)
+        if handler.transactional:
+            ended = await run_in_transaction(
+                self._store, task, handler, node=self._node, arguments=(args, kwargs)
+            )
+            return self._unrecorded(run, task, ended)
         if handler.mode == "thread":
             return await self._run_in_thread(run, task, handler, args, kwargs)
         if handler.time_limit_s is None:
-            result = await handler.function(*args, **kwargs)
+            result = await call(handler, args, kwargs)
             if isinstance(result, Later):
                 result = await ended_later(result)
         else:
-            result = await limited(handler, ended_later(handler.function(*args, **kwargs)))
+            result = await limited(handler, ended_later(call(handler, args, kwargs)))
         return verdict.of_result(task, handler, result)
 
     async def _run_in_thread(
@@ -211,38 +228,15 @@ class Worker:
             await asyncio.wait([thread])
         return None
 
-    async def _run_transactional(self, run: Run, task: Grabbed, handler: Handler) -> Outcome | None:
-        """The handler's writes and the settle commit together, or neither does."""
-        try:
-            args, kwargs = handler.arguments.unseal(task.payload)
-        except PayloadUnreadable as error:
-            return verdict.unreadable(task, error)
-        is_running = False
-        try:
-            async with self._store.transaction(task, node=self._node) as transaction:
-                is_running = True
-                work = handler.function(transaction.connection, *args, **kwargs)
-                result = await limited(handler, work)
-                if isinstance(result, Later):
-                    raise TypeError("a transactional handler cannot end later")
-                outcome = verdict.of_result(task, handler, result)
-                if outcome.event is Event.PARKED:
-                    raise ParkInError(outcome.error)
-                is_running = False
-                if not await transaction.settle(outcome):
-                    raise Superseded
-        except Superseded:
-            self._settler.tell(Ended(task, outcome, self._ran_s(run)), accepted=False)
-            return None
-        except Unavailable as error:
-            if is_running:
-                raise
-            # The store failed at the beginning or at the commit, not the handler.
-            return verdict.postponed(task, error)
-        run.is_recorded = True
-        ended = Ended(task, outcome, self._ran_s(run))
-        self._settler.tell(ended, accepted=True)
-        self._settled([ended])
+    def _unrecorded(self, run: Run, task: Grabbed, known: Outcome | Recorded) -> Outcome | None:
+        """What is left to record; nothing when the handler's own transaction has tried it."""
+        if not isinstance(known, Recorded):
+            return known
+        ended = Ended(task, known.outcome, self._ran_s(run))
+        self._settler.tell(ended, accepted=known.is_accepted)
+        if known.is_accepted:
+            run.is_recorded = True
+            self._settled([ended])
         return None
 
     # ── many tasks in one call ────────────────────────────────────────────────────────────
@@ -263,8 +257,7 @@ class Worker:
         try:
             run.begin()
             result = await limited(handler, handler.function(values)) if values else None
-            said = result if isinstance(result, Again | Gone) else None
-            outcomes = [verdict.of_result(task, handler, said) for task in readable]
+            outcomes = [verdict.of_result(task, handler, result) for task in readable]
         except asyncio.CancelledError as error:
             outcomes = [self._interrupted(run, task, handler, error) for task in readable]
         except BaseException as error:

@@ -250,6 +250,7 @@ def _settling(outcomes: Sequence[Outcome]) -> list[tuple[str, dict[str, Any]]]:
             "delays_s": [outcome.delay_s for outcome, _ in moved],
             "counts": [int(outcome.counts) for outcome, _ in moved],
             "resets": [outcome.resets for outcome, _ in moved],
+            "forgives": [outcome.forgives for outcome, _ in moved],
         }
         statements.append(("move", params))
     return statements

@@ -18,7 +18,7 @@ from holdfast.stores.sqlite.statements import as_list, run, run_many
 from holdfast.task import FINAL, MOVES, Event, Grabbed, Outcome, State, TaskId, Trigger
 
 _SUBMITTED, _PROCESSING = int(State.SUBMITTED), int(State.PROCESSING)
-_VERSION, _KIND, _QUEUE, _PARTITION, _ORDERING_KEY, _STATE, _NODE = 1, 2, 7, 8, 11, 14, 15
+_VERSION, _KIND, _QUEUE, _PARTITION, _ORDERING_KEY, _STATE, _NODE = 1, 2, 7, 8, 11, 15, 16
 
 
 class Grabbing:
@@ -99,9 +99,9 @@ class Grabbing:
 
 def _grabbed(row: tuple[Any, ...], raised: int) -> Grabbed:
     """The columns stand in the order of the fields; two of them count this grab."""
-    id, version, kind, payload, attempt, deliveries, *facts, enqueued_at, _, _ = row
+    id, version, kind, payload, attempt, deliveries, *facts, enqueued_at, losses, _, _ = row
     counted = (id, version + raised, kind, payload, attempt, deliveries + raised)
-    return Grabbed._make((*counted, *facts, moment(enqueued_at)))
+    return Grabbed._make((*counted, *facts, moment(enqueued_at), losses))
 
 
 class Settling:
@@ -183,6 +183,7 @@ class Settling:
                     int(state),
                     0 if outcome.resets else 1,
                     int(outcome.counts and not outcome.resets),
+                    int(not outcome.forgives),
                     number if state is State.SUBMITTED else 0,
                     now + span(outcome.delay_s) if state is State.WAITING else None,
                     self._node,

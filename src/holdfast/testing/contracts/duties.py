@@ -255,6 +255,47 @@ class ResumerContract:
 
         assert trigger.id == task.id
 
+    async def test_a_grabbed_task_says_how_often_it_was_lost(self, store: Store) -> None:
+        epochs = await claimed(store)
+        await enqueued(store, a_task(), a_task(ordering_key="k"))
+        triggers = await waiting_triggers(store)
+
+        counted = []
+        for _ in range(3):
+            tasks = await grab(store, triggers, epochs=epochs)
+            again = await grab(store, triggers, epochs=epochs, repeat=True)
+            counted += [{(task.deliveries, task.losses) for task in (*tasks, *again)}]
+            assert len(tasks) == len(again) == 2
+            triggers = await store.resume_lost([NODE], deliveries_max=5, limit=10)
+
+        assert counted == [{(1, 0)}, {(2, 1)}, {(3, 2)}]
+
+    async def test_only_an_outcome_that_forgives_ends_the_counting_of_losses(
+        self, store: Store
+    ) -> None:
+        await grabbed(store, a_task())
+        (trigger,) = await store.resume_lost([NODE], deliveries_max=5, limit=10)
+
+        losses = []
+        for forgives in (False, False, True):
+            (task,) = await grab(store, [trigger])
+            await settle(store, task, Event.REPEATED, counts=False, forgives=forgives)
+            trigger = await trigger_of(store, task.id)
+            losses.append(task.losses)
+        (task,) = await grab(store, [trigger])
+
+        assert [*losses, task.losses] == [1, 1, 1, 0]
+
+    async def test_a_wish_of_a_person_ends_the_counting_of_losses(self, store: Store) -> None:
+        await grabbed(store, a_task())
+        (trigger,) = await store.resume_lost([NODE], deliveries_max=5, limit=10)
+        await store.park({trigger.id: trigger.version}, "look")
+        await store.change([Change(trigger.id, Event.RESUMED)])
+
+        (task,) = await grab(store, [await trigger_of(store, trigger.id)])
+
+        assert task.losses == 0
+
     async def test_a_resumer_takes_no_more_than_its_limit(self, store: Store) -> None:
         await grabbed(store, *(a_task() for _ in range(5)))
 

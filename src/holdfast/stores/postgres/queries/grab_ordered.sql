@@ -61,4 +61,5 @@ FROM chosen AS c
 WHERE t.ctid = c.place
 RETURNING
     t.id, t.version, t.kind, t.payload, t.attempts + 1, t.deliveries, t.priority, t.queue,
-    t.partition, t.fairness_key, t.weight, t.ordering_key, t.metadata, t.enqueued_at
+    t.partition, t.fairness_key, t.weight, t.ordering_key, t.metadata, t.enqueued_at,
+    t.losses

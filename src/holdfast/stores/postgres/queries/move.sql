@@ -5,11 +5,12 @@ WITH chosen AS MATERIALIZED (
         SELECT
             o.id, coalesce(o.version, :version::integer) AS version,
             coalesce(o.state, :state::smallint) AS state, coalesce(o.error, :error::text) AS error,
-            o.delay_s, o.counts, o.resets
+            o.delay_s, o.counts, o.resets, o.forgives
         FROM unnest(
             :ids::bigint[], :versions::integer[], :states::smallint[], :errors::text[],
-            :delays_s::double precision[], :counts::integer[], :resets::boolean[]
-        ) AS o (id, version, state, error, delay_s, counts, resets)
+            :delays_s::double precision[], :counts::integer[], :resets::boolean[],
+            :forgives::boolean[]
+        ) AS o (id, version, state, error, delay_s, counts, resets, forgives)
     ) AS o
     CROSS JOIN LATERAL (
         SELECT t.ctid AS place FROM {schema}.task AS t
@@ -21,7 +22,7 @@ UPDATE {schema}.task AS t SET
     state = o.state,
     version = t.version + 1,
     attempts = CASE WHEN o.resets THEN 0 ELSE t.attempts + o.counts END,
-    losses = 0,
+    losses = CASE WHEN o.forgives THEN 0 ELSE t.losses END,
     arrived = CASE WHEN o.state = 1 THEN pg_current_xact_id() END,
     due_at = CASE WHEN o.state = 0 THEN {schema}.now() + o.delay_s * interval '1 second' END,
     deadline_at = NULL,

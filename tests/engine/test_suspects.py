@@ -1,0 +1,305 @@
+"""Tasks whose node died run alone, in a process of their own, whatever they are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import psutil
+import pytest
+
+from conditions import until
+from engine import in_suspects
+from engine.in_suspects import own
+from holdfast import Holdfast, Retry, State
+from holdfast.ids import NodeId
+from holdfast.task import Event
+from holdfast.telemetry.events import (
+    AloneRefused,
+    Events,
+    SettleRefused,
+    SuspectStarted,
+    TaskSettled,
+)
+from holdfast.testing.apps import migrate
+from holdfast.testing.build import a_grabbed
+from holdfast.testing.contracts.builders import grab, waiting_triggers
+from holdfast.testing.recorder import Recorder
+from holdfast.worker import suspects as module
+from holdfast.worker.suspects import Suspects
+from holdfast.worker.verdict import ProcessLost, TimeLimitExceeded
+
+GONE = NodeId("gone")
+
+
+async def lose(app: Holdfast) -> None:
+    """Everything that waits is grabbed by a node that dies with it."""
+    store = await app.store()
+    await grab(store, await waiting_triggers(store, "default"), GONE)
+    await store.resume_lost([GONE], deliveries_max=5, limit=1000)
+
+
+# ── the processes ─────────────────────────────────────────────────────────────────────────
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.events = Events()
+        self.heard = Recorder(self.events)
+        self.suspects = Suspects(1, node=NodeId("me"), events=self.events)
+
+    async def run(self, task, *args, handler=None):
+        handler = handler or task.handler
+        payload = handler.arguments.seal(args, {})
+        suspect = a_grabbed(1, handler.kind, payload=payload, losses=1, deliveries=2)
+        return await self.suspects.run(suspect, handler)
+
+    async def pid(self) -> int:
+        outcome = await self.run(in_suspects.pid)
+        assert outcome.event is Event.SUCCEEDED
+        (pid,) = self.suspects.pids
+        return pid
+
+
+@pytest.fixture
+async def rig():
+    rig = Rig()
+    yield rig
+    rig.suspects.close()
+
+
+async def test_one_process_runs_suspects_one_after_the_other(rig):
+    assert await rig.pid() == await rig.pid() != os.getpid()
+
+    assert rig.heard.all(SuspectStarted) == [SuspectStarted(1, "pid", 1)] * 2
+
+
+async def test_after_a_death_the_next_suspect_runs_in_a_fresh_process(rig):
+    first = await rig.pid()
+    with pytest.raises(ProcessLost) as caught:
+        await rig.run(in_suspects.die, "exit")
+
+    assert caught.value.how.startswith("exit code 7, peak memory ")
+    assert caught.value.last_words == "my last words"
+    assert await rig.pid() != first
+
+
+async def test_what_a_suspect_writes_to_stderr_is_passed_on(rig, capfd):
+    with pytest.raises(ProcessLost, match="SIGKILL"):
+        await rig.run(in_suspects.die, "kill")
+
+    assert "my last words" in capfd.readouterr().err
+
+
+async def test_a_process_that_died_while_it_had_nothing_to_do_is_nobodys_death(rig):
+    first = await rig.pid()
+    os.kill(first, signal.SIGKILL)
+
+    assert await rig.pid() != first
+
+
+async def test_whoever_leaves_a_thread_behind_has_no_follower_in_its_process(rig):
+    first = await rig.pid()
+    await rig.run(in_suspects.leave_a_thread)
+    await until(lambda: not psutil.pid_exists(first))
+
+    assert await rig.pid() != first
+
+
+async def test_a_time_limit_kills_the_process(rig):
+    app = Holdfast("sqlite:///never-opened.db")
+    limited = own(app, in_suspects.hang, time_limit=0.1).handler
+    with pytest.raises(TimeLimitExceeded, match="its process was killed"):
+        await rig.run(None, handler=limited)
+
+    assert rig.suspects.pids == []
+
+
+async def test_a_suspect_that_is_stopped_takes_its_process_with_it(rig):
+    attempt = asyncio.create_task(rig.run(in_suspects.hang))
+    await rig.heard.until(SuspectStarted, timeout_s=30)
+    (pid,) = rig.suspects.pids
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+
+    await until(lambda: not psutil.pid_exists(pid))
+
+
+async def test_a_process_without_suspects_ends_after_a_while(monkeypatch):
+    monkeypatch.setattr(module, "IDLE_S", 0.05)
+    rig = Rig()
+    pid = await rig.pid()
+
+    await until(lambda: not psutil.pid_exists(pid))
+    assert rig.suspects.pids == []
+
+
+@pytest.mark.parametrize("why", ["inside of a function", "ends later"])
+async def test_who_cannot_run_alone_is_refused_with_the_reason_once(rig, why):
+    app = Holdfast("sqlite:///never-opened.db")
+
+    @app.task
+    async def hidden() -> None: ...
+
+    task = in_suspects.end_later if why == "ends later" else hidden
+    assert await rig.run(task) is None
+    assert await rig.run(task) is None
+
+    (refused,) = rig.heard.all(AloneRefused)
+    assert refused.kind == task.handler.kind and why in refused.reason
+    assert rig.suspects.pids == []
+
+
+async def test_a_kind_that_the_process_does_not_find_is_refused(rig):
+    app = Holdfast("sqlite:///never-opened.db")
+    renamed = own(app, in_suspects.pid, name="other").handler
+
+    assert await rig.run(None, handler=renamed) is None
+    assert "finds no handler" in rig.heard.all(AloneRefused)[0].reason
+
+
+async def test_without_slots_for_suspects_nobody_runs_alone():
+    suspects = Suspects(0, node=NodeId("me"), events=Events())
+    handler = in_suspects.pid.handler
+    task = a_grabbed(1, "pid", payload=handler.arguments.seal((), {}), losses=1)
+
+    assert await suspects.run(task, handler) is None
+
+
+# ── in a node ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_suspects_of_every_mode_run_in_other_processes_and_are_done(app):
+    names = ("pid", "pid_of_thread", "pid_of_process")
+    tasks = [own(app, getattr(in_suspects, name)) for name in names]
+    handles = [await task.enqueue() for task in tasks]
+    await lose(app)
+
+    with Recorder(app.events) as heard:
+        async with app.node() as node:
+            pids = {await handle.result(timeout=30) for handle in handles}
+            again = await (await tasks[0].enqueue()).result(timeout=30)
+            await node.drained(10)
+
+    assert os.getpid() not in pids
+    assert again == os.getpid()  # who is no suspect runs here
+    assert {event.task for event in heard.all(SuspectStarted)} == {h.id for h in handles}
+    assert {(await handle.task()).deliveries for handle in handles} == {2}
+
+
+async def test_suspects_of_a_batch_kind_run_one_by_one(app):
+    batch = own(app, in_suspects.batch)
+    handles = await batch.enqueue_many([(n,) for n in range(5)])
+    await lose(app)
+    async with app.node() as node:
+        await node.drained(30)
+
+    tasks = [await handle.task() for handle in handles]
+    assert {(task.state, task.deliveries) for task in tasks} == {(State.DONE, 2)}
+
+
+async def test_what_a_suspect_says_and_raises_follows_its_policy(app):
+    say = own(app, in_suspects.say, retry=Retry(attempts=2, delay=0.01))
+    handles = {what: await say.enqueue(what) for what in ("fine", "after", "again", "raises")}
+    await lose(app)
+    async with app.node() as node:
+        await node.drained(30)
+
+    results = {w: (await h.result()).split() for w, h in handles.items() if w != "raises"}
+    assert [result[:2] for result in results.values()] == [
+        ["fine", "1"],
+        ["after", "2"],
+        ["again", "1"],
+    ]
+    here = [what for what, result in results.items() if int(result[2]) == os.getpid()]
+    assert here == ["after", "again"]  # an outcome was recorded: no suspects any more
+    failed = await handles["raises"].task()
+    assert (failed.state, failed.attempts, failed.deliveries) == (State.ERROR, 2, 3)
+    assert "ValueError: not today" in failed.error
+
+
+async def test_a_suspect_that_ends_its_process_is_parked_at_once_with_what_is_known(app):
+    die = own(app, in_suspects.die, retry=Retry(attempts=9, delay=0))
+    handle = await die.enqueue("kill")
+    await lose(app)
+    async with app.node() as node:
+        await node.drained(30)
+
+    task = await handle.task()
+    assert (task.state, task.deliveries) == (State.ERROR, 2)
+    assert task.error.startswith("the last lines on stderr:\nmy last words\n")
+    assert "delivered 2 times, and alone in a process it ended it: SIGKILL" in task.error
+
+
+async def test_a_transactional_suspect_commits_its_writes_and_the_settle_together(
+    app, ledger, store_url, monkeypatch
+):
+    monkeypatch.setenv("ALONE_URL", store_url)
+    book = own(app, in_suspects.book)
+    handles = {entry: await book.enqueue(entry) for entry in ("fine", "fails", "dies")}
+    await lose(app)
+    with Recorder(app.events) as heard:
+        async with app.node() as node:
+            await node.drained(30)
+
+    assert await handles["fine"].result() != os.getpid()
+    assert await ledger.entries() == ["fine"]
+    assert "not today" in (await handles["fails"].task()).error
+    assert "exit code 5" in (await handles["dies"].task()).error
+    settled = {event.task: event.event for event in heard.all(TaskSettled)}
+    assert settled == {
+        handles["fine"].id: "SUCCEEDED",
+        handles["fails"].id: "PARKED",
+        handles["dies"].id: "PARKED",
+    }
+    assert not heard.all(SettleRefused)
+
+
+async def test_a_transactional_suspect_whose_process_opens_another_store_runs_in_the_node(
+    make_app, ledger, tmp_path, monkeypatch
+):
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    await migrate(other)
+    monkeypatch.setenv("ALONE_URL", other)
+    app = await make_app()
+    book = own(app, in_suspects.book)
+    handle = await book.enqueue("fine")
+    await lose(app)
+    with Recorder(app.events) as heard:
+        async with app.node() as node:
+            assert await handle.result(timeout=30) == os.getpid()
+            await node.drained(10)
+
+    assert await ledger.entries() == ["fine"]
+    assert "give the app the same address" in heard.all(AloneRefused)[0].reason
+
+
+async def test_suspects_that_wait_are_handed_back_by_a_stopping_node_and_stay_suspects(app):
+    hang = own(app, in_suspects.hang)
+    handles = await hang.enqueue_many([()] * 3)
+    await lose(app)
+    with Recorder(app.events) as heard:
+        async with app.node(slots_suspects=1, drain_s=0):
+            await heard.until(SuspectStarted, timeout_s=30)
+
+    tasks = [await handle.task() for handle in handles]
+    assert {task.state for task in tasks} == {State.SUBMITTED}
+    store = await app.store()
+    again = await grab(store, await waiting_triggers(store, "default"), GONE)
+    assert [task.losses for task in again] == [1, 1, 1]
+
+
+async def test_two_hundred_suspects_of_a_fast_kind_are_through_in_seconds(app):
+    say = own(app, in_suspects.say)
+    handles = await say.enqueue_many([("fine",)] * 200)
+    await lose(app)
+    loop = asyncio.get_running_loop()
+    async with app.node() as node:
+        began = loop.time()
+        await node.drained(60)
+        took_s = loop.time() - began
+
+    assert {await handle.state() for handle in handles} == {State.DONE}
+    assert took_s < 20  # some 3 s on an idle machine with two cores
