@@ -8,10 +8,10 @@ nodes that both believe to own a partition lose nothing, because the older epoch
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.ids import NodeId
 
@@ -37,8 +37,10 @@ class View:
 
 
 class Coordinator(Protocol):
-    async def beat(self, *, retiring: bool = False) -> View:
+    async def beat(self, *, retiring: bool = False, facts: Mapping[str, Any] | None = None) -> View:
         """Renew this node's lease and look at the others; every third of a lease or sooner.
+
+        `facts` is what the node tells of itself, for people.
 
         A retiring node keeps its lease for the attempts that still run, but no share: everything
         that it owns is to be let go, and the others take it.

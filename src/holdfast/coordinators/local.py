@@ -6,7 +6,8 @@ an earlier incarnation of the process that wakes up late is refused like any old
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from holdfast.coordinator import Share, View
 from holdfast.ids import NodeId
@@ -24,7 +25,7 @@ class LocalCoordinator:
         self._queues = queues
         self._kinds = frozenset(kinds)
 
-    async def beat(self, *, retiring: bool = False) -> View:
+    async def beat(self, *, retiring: bool = False, facts: Mapping[str, Any] | None = None) -> View:
         shares, owned = {}, {}
         for queue in self._queues:
             holdings = await self._store.holdings(queue)

@@ -7,7 +7,8 @@ preferred node records its wish and the owner lets go, so two views of the membe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from holdfast.coordinator import Share, View, preferred
 from holdfast.ids import NodeId
@@ -32,12 +33,13 @@ class SqlCoordinator:
         self._kinds = kinds
         self._lease_s = lease_s
 
-    async def beat(self, *, retiring: bool = False) -> View:
+    async def beat(self, *, retiring: bool = False, facts: Mapping[str, Any] | None = None) -> View:
         await self._store.renew(
             self._node,
             lease_s=self._lease_s,
             queues=() if retiring else self._queues,  # the others count those who serve
             kinds=self._kinds,
+            facts=facts or {},
         )
         members = await self._store.members()
         alive = [member for member in members if member.is_alive]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.telemetry.events import Events, StoreFailed
@@ -23,9 +24,12 @@ class Duty(Protocol):
 class Keeper:
     """Runs a duty for ever, outlives its errors, and can be woken early."""
 
-    def __init__(self, duty: Duty, *, events: Events) -> None:
+    def __init__(
+        self, duty: Duty, *, events: Events, may_act: Callable[[], bool] = lambda: True
+    ) -> None:
         self._duty = duty
         self._events = events
+        self._may_act = may_act  # a node without a lease takes no step
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -35,6 +39,9 @@ class Keeper:
         back_off_s = BACK_OFF_S
         while True:
             self._wake.clear()
+            if not self._may_act():
+                await asyncio.sleep(BACK_OFF_S)
+                continue
             try:
                 rest_s = await self._duty.run_once()
                 back_off_s = BACK_OFF_S

@@ -26,7 +26,12 @@ from holdfast.duties.waker import Waker
 from holdfast.errors import UnknownQueue
 from holdfast.handler import Registry
 from holdfast.ids import NodeId
+from holdfast.node.facts import node_facts
+from holdfast.node.lag import LoopWatch, attempts
+from holdfast.node.lease import NodeLease
+from holdfast.node.renewal import Order
 from holdfast.node.settings import NodeSettings
+from holdfast.node.trust import Trust
 from holdfast.store import Filter, Store
 from holdfast.task import Event, Outcome, State, TaskId, Trigger
 from holdfast.telemetry.events import (
@@ -81,7 +86,9 @@ class Node:
         rng: Random,
         events: Events,
         settings: NodeSettings,
+        order: Order | None = None,
     ) -> None:
+        """With an `order`, a process renews the lease, however long the loop is held up."""
         self.id = id
         self.queues = tuple(queues)
         self._store = store
@@ -105,6 +112,17 @@ class Node:
         self._running_at = 0.0  # from then on we may read again what runs in our name
         self._view: View | None = None
         self._is_retiring = False
+        self._lease = NodeLease(
+            id,
+            Trust(settings.lease_s if settings.coordinator == "sql" else None),
+            order=order,
+            clock=clock,
+            events=events,
+            went_on=self._go_on,
+        )
+        self._watch = LoopWatch(
+            lambda: attempts(self._workers.values(), registry), clock=clock, events=events
+        )
 
     # ── life ──────────────────────────────────────────────────────────────────────────────
 
@@ -131,6 +149,8 @@ class Node:
             if settings.duties:
                 self._run(self._wakers[queue].keep(), f"waker of {queue}")
         self._run(self._keep_beating(), "beat")
+        self._run(self._lease.keep(), "lease")
+        self._run(self._watch.keep(), "lag")
         if settings.duties:
             self._keep(Cleaner(self._store, settings.retention))
         self._events.emit(NodeStarted(self.id, self.queues))
@@ -292,6 +312,7 @@ class Node:
             events=self._events,
             limits=limits,
             gate=gate,
+            may_act=self._lease.holds,
         )
         waker = Waker(
             self._store,
@@ -303,13 +324,14 @@ class Node:
         )
         self._workers[queue] = worker
         self._dispatchers[queue] = dispatcher
-        self._wakers[queue] = Keeper(waker, events=self._events)
+        self._wakers[queue] = Keeper(waker, events=self._events, may_act=self._lease.holds)
 
     def _run(self, loop: Coroutine[Any, Any, None], name: str) -> None:
         self._loops.append(asyncio.create_task(loop, name=f"holdfast {name}"))
 
     def _keep(self, duty: Duty) -> None:
-        self._run(Keeper(duty, events=self._events).keep(), duty.name)
+        keeper = Keeper(duty, events=self._events, may_act=self._lease.holds)
+        self._run(keeper.keep(), duty.name)
 
     # ── what reaches us ───────────────────────────────────────────────────────────────────
 
@@ -381,7 +403,7 @@ class Node:
 
     async def _keep_beating(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.beat_s)
+            await asyncio.sleep(min(self._settings.beat_s, self._settings.lease_s / 3))
             try:
                 await self._beat()
                 await self._look_again()
@@ -389,8 +411,11 @@ class Node:
                 self._failed("beat", error)
 
     async def _beat(self) -> None:
-        view = await self._coordinator.beat(retiring=self._is_retiring)
+        asked_at = self._clock.seconds()
+        view = await self._coordinator.beat(retiring=self._is_retiring, facts=self._facts())
+        self._lease.renewed(asked_at)
         self._view = view
+        self._lease.see(view.ended)
         for queue in self.queues:
             dispatcher = self._dispatchers[queue]
             owned = view.owned[queue]
@@ -405,8 +430,21 @@ class Node:
             await self._take(queue, share.claim | unknown)
         await self._resume(view.ended)
 
+    def _facts(self) -> dict[str, Any]:
+        return node_facts(
+            self._settings,
+            renewer_pid=self._lease.renewer_pid,
+            lag_s=self._watch.lag_s,
+            running=self.in_flight,
+        )
+
+    def _go_on(self) -> None:
+        """The lease holds, again: what was left alone meanwhile is looked at."""
+        for dispatcher in self._dispatchers.values():
+            dispatcher.wake()
+
     async def _take(self, queue: str, wanted: dict[int, int]) -> None:
-        if not wanted:
+        if not wanted or not self._lease.holds():
             return
         epochs = await self._coordinator.claimed(queue, wanted)
         if not epochs:
@@ -420,7 +458,7 @@ class Node:
 
     async def _resume(self, nodes: Sequence[NodeId], *, forget: bool = True) -> None:
         """Submit again what ended nodes were running; the store checks that they have ended."""
-        if not nodes:
+        if not nodes or not self._lease.holds():
             return
         while True:
             triggers = await self._store.resume_lost(

@@ -18,6 +18,8 @@ class NodeSettings:
     booking: Booking | None = None  # a policy of your own, on top of the slots
     order: Literal["fair", "arrival"] = "fair"
     lease_s: float = 10.0
+    renewer: Literal["process", "loop"] = "process"  # who renews the lease besides the beat
+    stall_limit_s: float = 60.0  # a node whose loop stands still for so long is given up
     beat_s: float = 1.0
     drain_s: float = 30.0  # how long a stopping node lets attempts finish
     deliveries_max: int = 5  # grabs without an outcome before a task is parked in ERROR

@@ -109,7 +109,7 @@ class Settler:
         for ended, is_accepted in zip(batch, accepted, strict=True):
             task, outcome = ended.task, ended.outcome
             if not is_accepted:
-                self._events.emit(SettleRefused(task.id, task.version))
+                self._events.emit(SettleRefused(task.id, task.version, task.kind))
             elif self._events.wanted:
                 self._events.emit(
                     TaskSettled(task.id, task.version, task.kind, outcome.event.name, ended.ran_s)
