@@ -18,6 +18,10 @@ from leaks import complaints, no_task_left, running, watch_tasks
 
 __all__ = ["no_task_left"]
 
+# The suite starts thousands of nodes: a process for each would cost minutes.  Tests of the renewer
+# ask for one.
+os.environ.setdefault("HOLDFAST_NODE__RENEWER", "loop")
+
 pytest_plugins = ["holdfast.testing.plugin", "pytester"]
 
 _RUNNING = pytest.StashKey[tuple]()

@@ -230,6 +230,15 @@ SETTINGS = (
     Setting("connections_max", _count, ("connections_max",), "connections of one pool"),
     Setting("node.queues", _names, ("queues",), "what `holdfast worker` serves"),
     Setting("node.lease", duration, ("node", "lease_s"), "a node without renewal is dead after"),
+    Setting(
+        "node.renewer", _one_of("process", "loop"), ("node", "renewer"), "who renews the lease"
+    ),
+    Setting(
+        "node.stall_limit",
+        duration,
+        ("node", "stall_limit_s"),
+        "a node whose loop stands still for so long is given up",
+    ),
     Setting("node.drain", duration, ("node", "drain_s"), "how long a stopping node waits"),
     Setting(
         "node.unknown_kind_wait",

@@ -8,13 +8,14 @@ nodes that both believe to own a partition lose nothing, because the older epoch
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.ids import NodeId
 from holdfast.ring import DutyRecord, Kept
+from holdfast.store import NO_FACTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,12 @@ class View:
 
 
 class Coordinator(Protocol):
-    async def beat(self, *, retiring: bool = False) -> View:
+    async def beat(
+        self, *, retiring: bool = False, renews: bool = True, facts: Mapping[str, Any] = NO_FACTS
+    ) -> View:
         """Renew this node's lease and look at the others; every third of a lease or sooner.
+
+        With `renews=False` only look.  `facts` is what the node tells of itself.
 
         A retiring node keeps its lease for the attempts that still run, but no share: everything
         that it owns is to be let go, and the others take it.

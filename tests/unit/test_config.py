@@ -85,6 +85,8 @@ def test_every_setting_can_stand_in_the_file_and_in_the_environment(load: Load, 
         [node]
         queues = ["mail", "billing"]
         lease = "30s"
+        renewer = "loop"
+        stall_limit = "2m"
         drain = "1m"
         unknown_kind_wait = "10m"
         order = "arrival"
@@ -108,6 +110,8 @@ def test_every_setting_can_stand_in_the_file_and_in_the_environment(load: Load, 
         "HOLDFAST_CONNECTIONS_MAX": "4",
         "HOLDFAST_NODE__QUEUES": "mail,billing",
         "HOLDFAST_NODE__LEASE": "30",
+        "HOLDFAST_NODE__RENEWER": "loop",
+        "HOLDFAST_NODE__STALL_LIMIT": "120",
         "HOLDFAST_NODE__DRAIN": "60s",
         "HOLDFAST_NODE__UNKNOWN_KIND_WAIT": "600",
         "HOLDFAST_NODE__ORDER": "arrival",
@@ -123,6 +127,7 @@ def test_every_setting_can_stand_in_the_file_and_in_the_environment(load: Load, 
     assert load_config({}, environ=environ, folder=tmp_path / "nowhere") == of_file
     assert of_file.queues == ("mail", "billing")
     assert (of_file.node.lease_s, of_file.node.drain_s) == (30.0, 60.0)
+    assert (of_file.node.renewer, of_file.node.stall_limit_s) == ("loop", 120.0)
     assert (of_file.node.slots_async, of_file.node.slots_processes) == (20, 3)
     assert of_file.node.retention.finished == timedelta(days=2)
 

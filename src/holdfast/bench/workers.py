@@ -51,7 +51,7 @@ class Worker:
         for member in members:
             if member.facts.get("pid") == self.pid and member.is_alive:
                 self.node = member.node
-                self.renewer_pid = member.facts.get("renewer_pid")
+                self.renewer_pid = member.facts.get("renewer")
         return self.node is not None and self.renewer_pid is not None
 
     def kill(self) -> None:

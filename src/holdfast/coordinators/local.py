@@ -6,12 +6,14 @@ an earlier incarnation of the process that wakes up late is refused like any old
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from holdfast.coordinator import Share, View
 from holdfast.ids import NodeId
 from holdfast.ring import Kept
 from holdfast.store import (
+    NO_FACTS,
     Store,
 )
 
@@ -27,7 +29,9 @@ class LocalCoordinator:
         self._queues = queues
         self._kinds = frozenset(kinds)
 
-    async def beat(self, *, retiring: bool = False) -> View:
+    async def beat(
+        self, *, retiring: bool = False, renews: bool = True, facts: Mapping[str, Any] = NO_FACTS
+    ) -> View:
         look = await self._store.look(self._queues)
         shares, owned = {}, {}
         for queue, holdings in look.holdings.items():

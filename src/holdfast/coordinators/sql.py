@@ -7,7 +7,7 @@ preferred node records its wish and the owner lets go, so two views of the membe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from holdfast.coordinator import Share, View, preferred
@@ -31,23 +31,24 @@ class SqlCoordinator:
         queues: Sequence[str],
         kinds: Sequence[str],
         lease_s: float,
-        facts: Callable[[], Mapping[str, Any]] = lambda: NO_FACTS,
     ) -> None:
         self._store = store
         self._node = node
         self._queues = queues
         self._kinds = kinds
         self._lease_s = lease_s
-        self._facts = facts
 
-    async def beat(self, *, retiring: bool = False) -> View:
-        await self._store.renew(
-            self._node,
-            lease_s=self._lease_s,
-            queues=() if retiring else self._queues,  # the others count those who serve
-            kinds=self._kinds,
-            facts=self._facts(),
-        )
+    async def beat(
+        self, *, retiring: bool = False, renews: bool = True, facts: Mapping[str, Any] = NO_FACTS
+    ) -> View:
+        if renews:
+            await self._store.renew(
+                self._node,
+                lease_s=self._lease_s,
+                queues=() if retiring else self._queues,  # the others count those who serve
+                kinds=self._kinds,
+                facts=facts,
+            )
         look = await self._store.look(self._queues)
         alive = [member for member in look.members if member.is_alive]
         shares, owned, kinds = {}, {}, {}

@@ -67,6 +67,7 @@ class Dispatcher:
         events: Events,
         limits: Limits,
         gate: Gate | None = None,
+        may_act: Callable[[], bool] = lambda: True,
     ) -> None:
         self.queue = queue
         self.intake = Intake(queue, table, limits, handles=kinds.handles)
@@ -88,6 +89,7 @@ class Dispatcher:
         self._clock = clock
         self._events = events
         self._limits = limits
+        self._may_act = may_act  # a node without a lease grabs nothing
         self._booked: dict[TaskId, Trigger] = {}
         self._later: dict[TaskId, Trigger] = {}  # wait for an older attempt of the same task
         self._spoilt: set[TaskId] = set()  # cannot be grabbed, and wait to be written anew
@@ -96,12 +98,11 @@ class Dispatcher:
         self._foreign: dict[str, Running] = {}  # ordering keys that another live node is running
         self._blocked: set[str] = set()  # ordering keys that wait for an elder
         self._grabs: set[asyncio.Task[None]] = set()
-        self._is_stopping = False
-        self._wake_set = False
+        self._is_stopping = self._wake_set = False
         self._now = clock.now()  # for bookings: the beginning of the pump
         self._loop = asyncio.get_running_loop()
-        idle_wait_s = limits.idle_wait_s
-        self._alarm = Alarm(self._time_came, self.slot_freed, clock=clock, idle_wait_s=idle_wait_s)
+        wait_s = limits.idle_wait_s
+        self._alarm = Alarm(self._time_came, self.slot_freed, clock=clock, idle_wait_s=wait_s)
 
     # ── what others tell us ───────────────────────────────────────────────────────────────
 
@@ -231,7 +232,7 @@ class Dispatcher:
     def _pump(self) -> None:
         self._wake_set = False
         self._now = self._clock.now()
-        while not self._is_stopping and len(self._grabs) < self._limits.grabs_max:
+        while self._has_room_to_grab():
             batch: list[Trigger] = []
             take, book = self._table.take, self._book
             while len(batch) < self._limits.grab_batch:
@@ -252,6 +253,11 @@ class Dispatcher:
             if not batch:
                 return
             self._run(self._grab_and_start(batch))
+
+    def _has_room_to_grab(self) -> bool:
+        if self._is_stopping or len(self._grabs) >= self._limits.grabs_max:
+            return False
+        return self._may_act()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         grab = self._loop.create_task(work)
@@ -399,6 +405,8 @@ class Dispatcher:
                 repeat = True
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, self._limits.retry_s_max)
+                while not (self._may_act() or self._is_stopping):  # noqa: ASYNC110
+                    await asyncio.sleep(back_off_s)
 
     def _set_apart(self, trigger: Trigger) -> None:
         """This trigger cannot be grabbed: it gives its slot back and stands behind the others."""

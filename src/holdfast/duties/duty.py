@@ -59,6 +59,9 @@ class Keeper:
             while not self._may_act():  # noqa: ASYNC110
                 await asyncio.sleep(DOUBT_S)
             self._wake.clear()
+            if not self._may_act():
+                await asyncio.sleep(BACK_OFF_S)
+                continue
             try:
                 rest_s = await self._duty.run_once()
             except Exception as error:

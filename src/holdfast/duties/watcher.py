@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.ids import NodeId
@@ -34,7 +35,8 @@ LOG = "incidents"
 KEPT = 100
 
 
-class Trouble(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Trouble:
     """One thing that is wrong now, with its extent."""
 
     kind: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -13,15 +14,16 @@ from holdfast.address import Address, redacted_url, sqlite_path
 from holdfast.bus import Bus
 from holdfast.callers import Kit, Watch, postgres_kit, sqlite_kit, wrap
 from holdfast.client import Client
-from holdfast.clock import Clock
+from holdfast.clock import Clock, SystemClock
 from holdfast.coordinator import Coordinator
 from holdfast.coordinators.local import LocalCoordinator
 from holdfast.coordinators.sql import SqlCoordinator
 from holdfast.errors import ConfigurationError, MissingExtra
 from holdfast.handler import Registry
 from holdfast.ids import NodeId, new_node_id
-from holdfast.node.duties import plans
 from holdfast.node.node import Node
+from holdfast.node.renewal import Order
+from holdfast.node.renewer import drivers_environment, is_startable
 from holdfast.node.settings import NodeSettings
 from holdfast.store import Store
 from holdfast.task import Trigger
@@ -68,6 +70,7 @@ class Runtime:
     client: Client
     kit: Kit
     loop: asyncio.AbstractEventLoop
+    address: Address
     owns_store: bool = True
 
     def caller(self, connection: object) -> Caller:
@@ -108,7 +111,7 @@ async def open_runtime(
         bus.is_expecting = lambda: kit.watch.is_waiting
     bus = wrapped
     client = Client(store, bus, events=events)
-    return Runtime(store, bus, client, kit, asyncio.get_running_loop(), owns_store)
+    return Runtime(store, bus, client, kit, asyncio.get_running_loop(), address, owns_store)
 
 
 async def _make_kit(address: Address, store: Store, bus: Bus, events: Events) -> Kit:
@@ -186,6 +189,29 @@ def make_node(
         events=events,
         settings=settings,
         tracing=tracing,
+        order=_order(runtime.address, id, settings, clock),
+    )
+
+
+def _order(address: Address, id: NodeId, settings: NodeSettings, clock: Clock) -> Order | None:
+    """What a renewer has to know; None where the node's own beat must do."""
+    # A process tells time by the machine's clock, so it can only serve a node that does the same.
+    is_real = settings.coordinator == "sql" and isinstance(clock, SystemClock)
+    if settings.renewer != "process" or not is_real or not is_startable():
+        return None
+    url = address.url
+    if urlsplit(url).scheme == "sqlite":
+        if (path := sqlite_path(url)) == ":memory:":
+            return None
+        url = f"sqlite:///{os.path.abspath(path)}"
+    return Order(
+        node=id,
+        lease_s=settings.lease_s,
+        stall_s=settings.stall_limit_s,
+        parent=os.getpid(),
+        url=url,
+        schema=address.schema,
+        environment=drivers_environment(),
     )
 
 
@@ -195,12 +221,4 @@ def _coordinator(
     kinds = sorted(handler.kind for handler in registry)
     if settings.coordinator == "local":
         return LocalCoordinator(store, id, queues=queues, kinds=kinds)
-    stuck = plans(registry)
-    return SqlCoordinator(
-        store,
-        id,
-        queues=queues,
-        kinds=kinds,
-        lease_s=settings.lease_s,
-        facts=lambda: {"stuck": stuck},
-    )
+    return SqlCoordinator(store, id, queues=queues, kinds=kinds, lease_s=settings.lease_s)

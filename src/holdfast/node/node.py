@@ -25,10 +25,15 @@ from holdfast.duties.roster import Roster
 from holdfast.errors import UnknownQueue
 from holdfast.handler import Registry
 from holdfast.ids import NodeId
-from holdfast.node.duties import make_others, make_waker
+from holdfast.node.duties import make_others, make_waker, plans
+from holdfast.node.facts import node_facts
+from holdfast.node.lag import LoopWatch, attempts
+from holdfast.node.lease import NodeLease
+from holdfast.node.renewal import Order
 from holdfast.node.settings import NodeSettings
+from holdfast.node.trust import Trust
 from holdfast.node.vitals import Vitals
-from holdfast.store import Filter, Store
+from holdfast.store import NO_FACTS, Filter, Store
 from holdfast.task import Event, Outcome, State, TaskId, Trigger
 from holdfast.telemetry.events import (
     Events,
@@ -88,7 +93,9 @@ class Node:
         events: Events,
         settings: NodeSettings,
         tracing: Tracing | None = None,
+        order: Order | None = None,
     ) -> None:
+        """With an `order`, a process renews the lease, however long the loop is held up."""
         self.id = id
         self.queues = tuple(queues)
         self._store = store
@@ -111,9 +118,21 @@ class Node:
         self._compared_at = self._orphans_at = clock.seconds()
         self._running_at = 0.0  # from then on we may read again what runs in our name
         self._view: View | None = None
+        self._renewed_at = float("-inf")
+        self._plans = plans(registry)
         self._is_retiring = False
-        lease_s = None if settings.coordinator == "local" else settings.lease_s
-        self._vitals = Vitals(id, lease_s=lease_s, clock=clock, events=events)
+        self._vitals = Vitals(id, events=events)
+        self._lease = NodeLease(
+            id,
+            Trust(settings.lease_s if settings.coordinator == "sql" else None),
+            order=order,
+            clock=clock,
+            events=events,
+            went_on=self._go_on,
+        )
+        self._watch = LoopWatch(
+            lambda: attempts(self._workers.values(), registry), clock=clock, events=events
+        )
 
     # ── life ──────────────────────────────────────────────────────────────────────────────
 
@@ -141,6 +160,8 @@ class Node:
             self._run(self._dispatchers[queue].books.keep(), f"books of {queue}")
             self._run(self._gates[queue].keep(), f"limits of {queue}")
         self._run(self._keep_beating(), "beat")
+        self._run(self._lease.keep(), "lease")
+        self._run(self._watch.keep(), "lag")
         self._events.emit(NodeStarted(self.id, self.queues))
         self._vitals.count()
         return self
@@ -312,6 +333,7 @@ class Node:
             events=self._events,
             limits=limits,
             gate=gate,
+            may_act=self._lease.holds,
         )
         self._workers[queue] = worker
         self._dispatchers[queue] = dispatcher
@@ -331,6 +353,7 @@ class Node:
             events=self._events,
             tick_s=settings.tick_s,
             spacing=settings.spacing,
+            may_act=self._lease.holds,
         )
 
     def _run(self, loop: Coroutine[Any, Any, None], name: str) -> None:
@@ -420,9 +443,7 @@ class Node:
 
     async def _keep_beating(self) -> None:
         while True:
-            slept_at = self._clock.seconds()
-            await asyncio.sleep(self._settings.tick_s)
-            self._vitals.slept(slept_at, self._settings.tick_s)
+            await asyncio.sleep(min(self._settings.tick_s, self._settings.lease_s / 3))
             self._vitals.count()
             try:
                 await self._beat()
@@ -432,10 +453,16 @@ class Node:
 
     async def _beat(self) -> None:
         asked_at = self._clock.seconds()
-        view = await self._coordinator.beat(retiring=self._is_retiring)
-        self._vitals.renewed(asked_at)
+        renews = self._must_renew(asked_at)
+        view = await self._coordinator.beat(
+            retiring=self._is_retiring, renews=renews, facts=self._facts() if renews else NO_FACTS
+        )
+        if renews:
+            self._renewed_at = asked_at
+            self._lease.renewed(asked_at)
         self._view = view
         self._rules_version.heard(view.rules_version)
+        self._lease.see(view.ended)
         for queue in self.queues:
             dispatcher = self._dispatchers[queue]
             owned = view.owned[queue]
@@ -452,8 +479,27 @@ class Node:
         if not self._is_retiring:
             await self._roster.look(view.duties, view.alive)
 
+    def _must_renew(self, now: float) -> bool:
+        """A third of the lease has passed, or we have none, or we have to say that we retire."""
+        is_due = now - self._renewed_at >= self._settings.lease_s / 3 - self._settings.tick_s / 2
+        return is_due or self._is_retiring or not self._lease.holds()
+
+    def _facts(self) -> dict[str, Any]:
+        return node_facts(
+            self._settings,
+            renewer_pid=self._lease.renewer_pid,
+            lag_s=self._watch.lag_s,
+            running=self.in_flight,
+            stuck=self._plans,
+        )
+
+    def _go_on(self) -> None:
+        """The lease holds, again: what was left alone meanwhile is looked at."""
+        for dispatcher in self._dispatchers.values():
+            dispatcher.wake()
+
     async def _take(self, queue: str, wanted: dict[int, int]) -> None:
-        if not wanted:
+        if not wanted or not self._lease.holds():
             return
         epochs = await self._coordinator.claimed(queue, wanted)
         if not epochs:
@@ -465,7 +511,7 @@ class Node:
 
     async def _resume(self, nodes: Sequence[NodeId], *, forget: bool = True) -> None:
         """Submit again what ended nodes were running; the store checks that they have ended."""
-        if not nodes:
+        if not nodes or not self._lease.holds():
             return
         while True:
             triggers = await self._store.resume_lost(

@@ -21,6 +21,8 @@ class NodeSettings:
     lease_s: float = 10.0
     tick_s: float = 1.0  # between two looks at the others
     spacing: int = 3  # ticks that stand-ins wait by their distance in the ring
+    renewer: Literal["process", "loop"] = "process"  # who renews the lease besides the beat
+    stall_limit_s: float = 60.0  # a node whose loop stands still for so long is given up
     drain_s: float = 30.0  # how long a stopping node lets attempts finish
     deliveries_max: int = 5  # grabs without an outcome before a task is parked in ERROR
     unknown_kind_wait_s: float = 300.0

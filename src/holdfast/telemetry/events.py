@@ -80,6 +80,16 @@ class SettleRefused:
 
     task: int
     version: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptTakenBack:
+    """An attempt was stopped, because somebody else has moved its task on."""
+
+    task: int
+    version: int
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +242,49 @@ class StoreFailed:
 
     verb: str
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseDoubtful:
+    """This node could not renew its lease in time: it takes no new work until it can."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """This node's lease has ended and was forgotten: others have its work."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRegained:
+    """This node has a lease again, and goes on."""
+
+    node: str
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RenewerLost:
+    """The process that renews this node's lease is gone; another is started."""
+
+    node: str
+    reason: str
+    rest_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBlocked:
+    """Nothing else could run in this process: a handler held its loop or its interpreter.
+
+    Without kinds nobody was seen at it: the process was stopped, or had no processor.
+    """
+
+    seconds: float
+    kinds: tuple[str, ...]
+    others: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Any
 from holdfast.telemetry.events import (
     AloneRefused,
     AttemptFailed,
+    AttemptTakenBack,
     BugFound,
     DutyLost,
     DutyTaken,
@@ -24,12 +25,17 @@ from holdfast.telemetry.events import (
     GrabLost,
     IncidentRaised,
     LagMeasured,
+    LeaseDoubtful,
     LeaseEnded,
+    LeaseLost,
+    LeaseRegained,
     LeaseRenewed,
+    LoopBlocked,
     NodeStarted,
     NodeStopped,
     PartitionLost,
     PartitionTaken,
+    RenewerLost,
     SettleRefused,
     SlotsCounted,
     StoreFailed,
@@ -55,7 +61,8 @@ LEVELS: dict[type[object], tuple[int, str]] = {
     TaskGrabbed: (logging.DEBUG, "task {task} grabbed: {kind}"),
     GrabLost: (logging.DEBUG, "task {task} went to somebody else"),
     TaskSettled: (logging.DEBUG, "task {task} {event}: {kind} ran {ran_s:.3f} s"),
-    SettleRefused: (logging.WARNING, "task {task} has moved on from version {version}"),
+    SettleRefused: (logging.WARNING, "task {task} ({kind}): superseded, its outcome was refused"),
+    AttemptTakenBack: (logging.INFO, "task {task} ({kind}): superseded, its attempt is stopped"),
     AttemptFailed: (logging.WARNING, "task {task} failed: {kind}, attempt {attempt}: {last_line}"),
     TaskStuck: (logging.WARNING, "task {task} ({kind}) is past its deadline: {state}, {done}"),
     DutyTaken: (logging.INFO, "this node is the {duty} now"),
@@ -79,11 +86,17 @@ LEVELS: dict[type[object], tuple[int, str]] = {
     IncidentRaised: (logging.WARNING, "a person should look at this ({kind}): {what}"),
     BugFound: (logging.ERROR, "a mistake of Holdfast was repaired, please report it: {what}"),
     StoreFailed: (logging.WARNING, "the store failed at {verb} and will be asked again: {error}"),
+    LeaseDoubtful: (logging.WARNING, "node {node} cannot renew its lease and waits until it can"),
+    LeaseLost: (logging.WARNING, "node {node} has lost its lease: others run what it was running"),
+    LeaseRegained: (logging.WARNING, "node {node} goes on: it has a lease after {after_s:.1f} s"),
+    RenewerLost: (logging.WARNING, "the renewer of {node} {reason}; another in {rest_s:g} s"),
+    LoopBlocked: (logging.WARNING, "{who} for {seconds:.1f} s, {others} others waited{advice}"),
     NodeStarted: (logging.INFO, "node {node} serves {queues}"),
     NodeStopped: (logging.INFO, "node {node} stopped"),
 }  # fmt: skip
 
 _RENAMED = {"event": "outcome"}
+_ONLY_TEXT = frozenset({"last_line", "who", "advice"})
 _COLOURS = {logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31"}
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -143,14 +156,28 @@ def _values(event: object) -> dict[str, Any]:
         found["last_line"] = (event.error.strip().splitlines() or ["no message"])[-1]
     if isinstance(event, NodeStarted):
         found["queues"] = ", ".join(event.queues)
+    if isinstance(event, LoopBlocked):
+        found |= _blamed(event)
     return found
+
+
+def _blamed(event: LoopBlocked) -> dict[str, str]:
+    if not event.kinds:
+        return {"who": "this process stood still", "advice": ""}
+    kinds = ", ".join(event.kinds)
+    who = f"a handler of {'kind' if len(event.kinds) == 1 else 'the kinds'} {kinds}"
+    return {
+        "who": f"{who} held the interpreter",
+        "advice": ': work that computes belongs into mode="process", and work that waits without '
+        "await into a sync handler",
+    }
 
 
 def _fields(event: object, values: dict[str, Any]) -> dict[str, Any]:
     def named() -> Iterator[tuple[str, Any]]:
         yield "happened", type(event).__name__
         for name, value in values.items():
-            if name != "last_line":
+            if name not in _ONLY_TEXT:
                 yield _RENAMED.get(name, name), getattr(event, name, value)
 
     return dict(named())

@@ -40,13 +40,17 @@ class Run:
         if self.is_stopped or len(self.taken_back) == len(self.tasks):
             raise asyncio.CancelledError
 
-    def take_back(self, id: TaskId) -> None:
-        """Nobody wants the task's outcome any more; stop when that holds for all of them."""
+    def take_back(self, id: TaskId) -> bool:
+        """Nobody wants the task's outcome any more; stop when that holds for all of them.
+
+        False: that was known, or the attempt has ended and its outcome is on its way.
+        """
         if self.is_recorded or id in self.taken_back:
-            return
+            return False
         self.taken_back |= {id}
         if len(self.taken_back) == len(self.tasks) and self.has_begun:
             self.attempt.cancel()
+        return not self.attempt.done()
 
     def stop(self) -> None:
         self.is_stopped = True

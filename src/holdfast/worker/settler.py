@@ -109,7 +109,7 @@ class Settler:
         for ended, is_accepted in zip(batch, accepted, strict=True):
             task, outcome = ended.task, ended.outcome
             if not is_accepted:
-                self._events.emit(SettleRefused(task.id, task.version))
+                self._events.emit(SettleRefused(task.id, task.version, task.kind))
             elif self._events.wanted:
                 event, ran_s = outcome.event.name, ended.ran_s
                 self._events.emit(

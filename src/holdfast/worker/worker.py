@@ -23,7 +23,7 @@ from holdfast.outcomes import Later
 from holdfast.payload import PayloadUnreadable
 from holdfast.store import Tasks
 from holdfast.task import Grabbed, Outcome, TaskId
-from holdfast.telemetry.events import AttemptFailed, BugFound, Events
+from holdfast.telemetry.events import AttemptFailed, AttemptTakenBack, BugFound, Events
 from holdfast.worker import verdict
 from holdfast.worker.context import enter
 from holdfast.worker.processes import ProcessPool
@@ -85,6 +85,11 @@ class Worker:
         """The attempts that run here, with the versions of their grabs."""
         return {id: run.version_of(id) for id, run in self._runs.items()}
 
+    @property
+    def runs(self) -> list[Run]:
+        """The calls of handlers that run here, or wait to be settled."""
+        return list(dict.fromkeys(self._runs.values()))
+
     def start(self, tasks: Sequence[Grabbed]) -> None:
         """Run each task at once: the slots that they need are booked."""
         batches: dict[str, list[Grabbed]] = {}
@@ -110,8 +115,9 @@ class Worker:
         A call for many tasks goes on until none of them is wanted any more.
         """
         run = self._runs.get(id)
-        if run is not None and run.version_of(id) <= version:
-            run.take_back(id)
+        if run is not None and run.version_of(id) <= version and run.take_back(id):
+            kind = run.tasks[0].kind
+            self._events.emit(AttemptTakenBack(id, run.version_of(id), kind))
 
     async def drained(self, within_s: float) -> None:
         """Let running attempts finish; hand back at once what still runs after `within_s`."""

@@ -93,6 +93,11 @@ class LeaseFile:
         self._lease_s_longest = max(self._lease_s_longest, lease_s)
         self._warn_of(row[3] for row in others)
 
+    def prolong(self, node: NodeId, now: int, *, lease_s: float) -> bool:
+        """Keep a lease that exists until `now + lease_s`, and change nothing else; False: none."""
+        until = now + span(lease_s)
+        return bool(self._asked(now, lambda db: run(db, "lease_prolong", node=node, until=until)))
+
     def members(self, now: int) -> list[Member]:
         rows = self._asked(now, lambda db: run(db, "lease_members"))
         return [

@@ -160,7 +160,8 @@ class SQLiteStore(
         return version
 
     def _migrate_alone(self) -> int:
-        connection.make_file(self._path)
+        if not self._is_memory:
+            connection.make_file(self._path)
         db = self._connect()
         try:
             db.execute("BEGIN IMMEDIATE")

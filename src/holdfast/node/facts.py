@@ -1,0 +1,59 @@
+"""What a node tells of itself with each renewal, for people who list the nodes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from holdfast.node.settings import NodeSettings
+
+_STATM = Path("/proc/self/statm")
+
+
+def node_facts(
+    settings: NodeSettings,
+    *,
+    renewer_pid: int | None,
+    lag_s: float,
+    running: int,
+    stuck: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Plain values by name; `rss_mb` is None where the system does not tell."""
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "version": _version(),
+        "python": platform.python_version(),
+        "slots": {
+            "async": settings.slots_async,
+            "thread": settings.slots_threads,
+            "process": settings.slots_processes,
+        },
+        "renewer": renewer_pid,
+        "rss_mb": _rss_mb(),
+        "lag_s": round(lag_s, 3),
+        "running": running,
+        "stuck": stuck,  # what becomes of tasks past their deadline, by kind
+    }
+
+
+@cache
+def _version() -> str:
+    try:
+        return version("holdfast")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _rss_mb() -> float | None:
+    try:
+        pages = int(_STATM.read_text(encoding="ascii").split()[1])
+    except OSError:
+        return None
+    return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)

@@ -1,0 +1,1 @@
+UPDATE holdfast_lease SET until = :until WHERE node = :node RETURNING node

@@ -1,0 +1,222 @@
+"""A node acts only while it believes in its lease, says so, and goes on by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from random import Random
+from typing import Any
+
+import pytest
+
+from conditions import until
+from holdfast import Holdfast, State
+from holdfast.dispatch.limits import Limits
+from holdfast.errors import StoreUnavailable
+from holdfast.store import Store
+from holdfast.telemetry.events import (
+    AttemptTakenBack,
+    LeaseDoubtful,
+    LeaseEnded,
+    LeaseRegained,
+    LeaseRenewed,
+    SettleRefused,
+    TaskGrabbed,
+)
+from holdfast.testing.apps import opened
+from holdfast.testing.faults import FaultyStore
+from holdfast.testing.recorder import Recorder
+from nodes.fleet import Fleet
+
+QUICK = Limits(idle_wait_s=0.2, retry_s=0.01, retry_s_max=0.1)
+SHORT: dict[str, Any] = {"lease_s": 1.0, "beat_s": 0.1, "limits": QUICK}
+
+
+class Unrenewable(FaultyStore):
+    """A store that serves everything but the renewals, and counts what else is asked."""
+
+    fails = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "renew" and self.fails:
+            return self._refuse
+        return super().__getattr__(name)
+
+    async def _refuse(self, *args: Any, **kwargs: Any) -> None:
+        raise StoreUnavailable("injected: nothing is renewed")
+
+
+class Rig:
+    """An app whose store can be told to renew no lease."""
+
+    def __init__(self, url: str) -> None:
+        self.stores: list[Unrenewable] = []
+        self.app = Holdfast(url, rng=Random(1), wrap_store=self._keep)
+        self.heard = Recorder(self.app.events)
+        self.gate = asyncio.Event()
+        self.ran: list[int] = []
+
+        @self.app.task
+        async def note(number: int) -> None:
+            self.ran.append(number)
+            if number < 0:
+                await self.gate.wait()
+
+        self.note = note
+
+    @property
+    def store(self) -> Unrenewable:
+        return self.stores[0]
+
+    def _keep(self, store: Store) -> Unrenewable:
+        self.stores.append(Unrenewable(store, rng=Random(1)))
+        return self.stores[-1]
+
+
+async def test_a_node_that_cannot_renew_takes_no_new_work_until_it_can_and_says_so(
+    store_url, caplog
+):
+    rig = Rig(store_url)
+    async with opened(rig.app), rig.app.node(**SHORT) as node:
+        running = await rig.note.enqueue(-1)
+        await until(lambda: rig.ran == [-1])
+        rig.store.fails = True
+        await rig.heard.until(LeaseDoubtful)
+        grabs, duties = rig.store.calls["grab"], rig.store.calls["submit_due"]
+        waiting = await rig.note.enqueue(1)
+        delayed = await rig.note.options(delay=0.05).enqueue(2)
+        rig.gate.set()
+        await running.result(timeout=5)  # what runs goes on, and is recorded
+        await asyncio.sleep(3 * QUICK.idle_wait_s)
+
+        assert (rig.store.calls["grab"], rig.ran) == (grabs, [-1])
+        assert rig.store.calls["submit_due"] <= duties + 1
+        assert len(rig.heard.all(LeaseDoubtful)) == 1
+        rig.store.fails = False
+        await rig.heard.until(LeaseRegained)
+        for handle in (waiting, delayed):
+            await handle.result(timeout=5)
+        assert sorted(rig.ran) == [-1, 1, 2]
+        assert len(rig.heard.all(TaskGrabbed)) == 3
+        await node.drained(5)
+    warned = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert [text for text in warned if "cannot renew its lease" in text]
+
+
+async def test_a_renewal_that_fails_once_is_no_loss(store_url):
+    rig = Rig(store_url)
+    async with opened(rig.app), rig.app.node(lease_s=5.0, beat_s=0.1, limits=QUICK):
+        renewed = len(rig.heard.all(LeaseRenewed))
+        rig.store.fails = True
+        await asyncio.sleep(0.5)
+        await (await rig.note.enqueue(1)).result(timeout=5)
+        rig.store.fails = False
+        await rig.heard.until(LeaseRenewed, count=renewed + 2)
+
+        assert not rig.heard.all(LeaseDoubtful)
+        assert all(0 < event.margin_s < 5.0 for event in rig.heard.all(LeaseRenewed))
+
+
+async def test_a_node_that_was_cut_off_is_refused_and_says_of_which_task(store_url, caplog):
+    """Its attempt ends after another node has resumed and run the task."""
+    gate = asyncio.Event()
+    ran: list[str] = []
+
+    def register(app: Holdfast, name: str) -> dict[str, Any]:
+        @app.task
+        async def stubborn() -> str:
+            ran.append(name)
+            while name == "a" and not gate.is_set():
+                try:
+                    await gate.wait()
+                except asyncio.CancelledError:
+                    continue
+            return name
+
+        return {"stubborn": stubborn}
+
+    async with Fleet(store_url, register, **SHORT) as fleet:
+        first = await fleet.join()
+        handle = await first.tasks["stubborn"].enqueue()
+        await until(lambda: ran == ["a"])
+        second = await fleet.join()
+        first.cut_off()
+        ended = await second.heard.until(LeaseEnded)
+        await until(lambda: ran == ["a", "b"])
+        first.back()
+        await first.heard.until(LeaseRegained)
+        gate.set()
+        refused = await first.heard.until(SettleRefused)
+
+        assert ended.node == first.node.id
+        assert (refused.task, refused.kind) == (handle.id, "stubborn")
+        assert await handle.result(timeout=5) == "b"
+        task = await handle.task()
+        assert (task.state, task.deliveries) == (State.DONE, 2)
+    text = f"task {handle.id} (stubborn): superseded, its outcome was refused"
+    assert [one.levelno for one in caplog.records if one.getMessage() == text] == [logging.WARNING]
+
+
+async def test_an_attempt_that_is_taken_back_names_its_task(store_url):
+    rig = Rig(store_url)
+    async with opened(rig.app), rig.app.node(**SHORT):
+        handle = await rig.note.enqueue(-1)
+        await until(lambda: rig.ran == [-1])
+        await handle.cancel()
+
+        taken = await rig.heard.until(AttemptTakenBack)
+
+        assert (taken.task, taken.kind) == (handle.id, "note")
+
+
+async def test_a_node_tells_of_itself_with_its_lease(store_url):
+    rig = Rig(store_url)
+    async with opened(rig.app), rig.app.node(**SHORT, slots_async=7):
+        await rig.note.enqueue(-1)
+        store = await rig.app.store()
+
+        async def facts() -> dict[str, Any]:
+            return dict((await store.members())[0].facts)
+
+        async with asyncio.timeout(5):
+            while (found := await facts()).get("running") != 1:
+                await asyncio.sleep(0.05)
+        rig.gate.set()
+
+    assert set(found) == {
+        "host", "pid", "version", "python", "slots", "renewer", "rss_mb", "lag_s", "running"
+    }  # fmt: skip
+    assert found["slots"]["async"] == 7
+    assert found["renewer"] is None
+    assert found["rss_mb"] > 10
+
+
+@pytest.mark.parametrize("renewer", ["process", "loop"])
+async def test_a_loop_that_stands_still_keeps_its_lease_only_with_a_renewer(store_url, renewer):
+    """Everything is in this process, but for the renewer: nothing else can run meanwhile."""
+    rig = Rig(store_url)
+    async with opened(rig.app), rig.app.node(**SHORT, renewer=renewer):
+        store = await rig.app.store()
+        await rig.heard.until(LeaseRenewed, count=20)  # the process is up, if there is one
+        time.sleep(2.5)  # noqa: ASYNC251
+
+        (member,) = await store.members()
+
+        assert member.is_alive == (renewer == "process")
+        await (await rig.note.enqueue(1)).result(timeout=5)
+        assert bool(rig.heard.all(LeaseDoubtful)) == (renewer == "loop")
+
+
+@pytest.mark.store("sqlite")
+async def test_a_store_in_memory_needs_no_process_and_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rig = Rig("sqlite:///:memory:")
+    async with opened(rig.app), rig.app.node(**SHORT, renewer="process"):
+        await (await rig.note.enqueue(1)).result(timeout=5)
+        await rig.heard.until(LeaseRenewed, count=3)
+
+        (member,) = await (await rig.app.store()).members()
+
+        assert member.facts["renewer"] is None
+    assert list(tmp_path.iterdir()) == []
