@@ -15,8 +15,18 @@ ROOT = Path(holdfast.__file__).parent
 LINES_MAX = 600
 FUNCTION_LINES_MAX = 50
 
-BASICS = {"errors", "clock", "ids", "sql", "telemetry", "portal"}
-VALUES = {"address", "task", "policy", "payload", "outcomes", "limit", "ring"} | BASICS
+BASICS = {"errors", "clock", "ids", "sql", "telemetry", "portal", "words"}
+VALUES = {
+    "address",
+    "task",
+    "policy",
+    "payload",
+    "outcomes",
+    "limit",
+    "ring",
+    "insight",
+    "probes",
+} | BASICS
 CONTRACTS = {"store", "bus", "coordinator", "booking", "handler", "transactions"} | VALUES
 CORE = {"client", "dispatch", "worker", "duties"} | CONTRACTS
 ADAPTERS = {"stores", "buses", "coordinators", "callers"}
@@ -34,11 +44,13 @@ MAY_IMPORT = {
     "queues": CONTRACTS,
     "node": CORE | ADAPTERS,
     "config": VALUES | {"node"},
+    "why": CONTRACTS | {"queues"},
+    "doctor": CONTRACTS | {"config"},
     "app": CORE | {"tasks", "queues", "node", "config"},
     "testing": CORE | ADAPTERS | EDGES,
     "bench": CORE | ADAPTERS | EDGES | {"testing"},
     "demo": CORE | ADAPTERS | EDGES | {"testing"},
-    "cli": CORE | ADAPTERS | EDGES | {"testing", "bench", "demo"},
+    "cli": CORE | ADAPTERS | EDGES | {"testing", "bench", "demo", "why", "doctor"},
 }
 
 # Where a third-party driver may be imported: in one folder for each family.  The bench is exempt:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from holdfast.task import Trigger
 
@@ -34,3 +34,10 @@ class Booking(Protocol):
     def free(self, trigger: Trigger) -> None:
         """Give back what `book` took.  Freeing what was not booked raises `AssertionError`."""
         ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A policy that can say in a sentence how it decides, for `holdfast why`."""
+
+    def explain(self, trigger: Trigger) -> str: ...

@@ -10,6 +10,7 @@ A store is a set of small roles; each part of the engine asks for the narrowest 
     Rulebook   node, CLI              rules · change_rules · allot
     Rings      ring                   ring_latest · ring_append · ring_records · ring_rotate
     Search     CLI, node              find · counts · unknown_queues
+    Insight    people                 standing · waiting_kinds · troubles (`holdfast.insight`)
 
 Promises that hold for every verb:
 
@@ -32,6 +33,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.ids import NodeId
+from holdfast.insight import Insight
 from holdfast.limit import Limit, Mode, Rules, Share, Want
 from holdfast.ring import DutyRecord, Kept, RingRecord
 from holdfast.sql.query import Script
@@ -611,7 +613,7 @@ class Search(Protocol):
         ...
 
 
-class Store(Tasks, Backlogs, Leases, Duties, Agenda, Rulebook, Rings, Search, Protocol):
+class Store(Tasks, Backlogs, Leases, Duties, Agenda, Rulebook, Rings, Search, Insight, Protocol):
     """All roles, and the life of the thing itself."""
 
     @property

@@ -193,3 +193,10 @@ class Task:
 
 def clamped_priority(priority: int) -> int:
     return min(max(priority, PRIORITY_FIRST), PRIORITY_LAST)
+
+
+def lane_of(task: Trigger | Task) -> str:
+    """Whose lane this is: of the ordering key, else of the fairness key, else of all without."""
+    if task.ordering_key is not None:
+        return f"o{task.ordering_key}"
+    return "n" if task.fairness_key is None else f"f{task.fairness_key}"

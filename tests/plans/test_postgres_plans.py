@@ -54,6 +54,17 @@ WAYS = {
         ("Tid Scan", "ctid"),
     },
     "resume_lost": {("task_processing", "node"), ("Tid Scan", "ctid"), ("node_pkey", "id")},
+    "standing_running": {("task_processing", "")},
+    "standing_elder": {
+        ("task_ordering", "queue ordering_key id"),
+        ("task_ordering_busy", "queue ordering_key"),
+    },
+    "standing_before": {
+        ("partition_pkey", "queue"),
+        ("mark_pkey", "queue partition priority kind"),
+        ("backlog_pkey", "queue partition priority kind pass seq"),
+        ("task_pkey", "id"),
+    },
     "settled_before": {("task_pkey", "id"), ("archive_id", "id")},
 }
 

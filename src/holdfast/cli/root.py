@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from holdfast.address import secrets_of
 from holdfast.cli import db, queue, settings, task
+from holdfast.cli.doctor import doctor
 from holdfast.cli.problems import (
     INTERRUPTED,
     USAGE,
@@ -24,6 +25,7 @@ from holdfast.cli.problems import (
     problem_of,
     show_problem,
 )
+from holdfast.cli.why import why
 from holdfast.cli.worker import worker
 from holdfast.errors import HoldfastError
 
@@ -41,6 +43,8 @@ root = typer.Typer(
     epilog="Example: holdfast demo",
 )
 root.command(epilog="Example: holdfast worker orders:app --queue mail --processes 4")(worker)
+root.command(epilog="Example: holdfast why 4711")(why)
+root.command(epilog="Example: holdfast doctor orders:app")(doctor)
 root.add_typer(task.commands, name="task")
 root.add_typer(queue.commands, name="queue")
 root.add_typer(db.commands, name="db")

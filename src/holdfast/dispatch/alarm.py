@@ -20,9 +20,8 @@ from itertools import count
 
 from holdfast.booking import Full
 from holdfast.clock import Clock
-from holdfast.dispatch.lanes import lane_of
 from holdfast.dispatch.passes import Key
-from holdfast.task import Trigger
+from holdfast.task import Trigger, lane_of
 
 REST_S = 0.005  # between two rings, also for a policy that names times of the past
 OUTDATED_MAX = 64  # times that count no more, kept beside as many as count

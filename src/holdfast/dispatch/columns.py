@@ -13,10 +13,10 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from itertools import chain
 
-from holdfast.dispatch.lanes import DEAD_MAX, UNLISTED, Item, Lanes, lane_of
+from holdfast.dispatch.lanes import DEAD_MAX, UNLISTED, Item, Lanes
 from holdfast.dispatch.passes import Key, Passes
 from holdfast.store import Level
-from holdfast.task import TaskId
+from holdfast.task import TaskId, lane_of
 
 Place = tuple[Level, int, Item]
 

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from holdfast.dispatch.passes import STRIDE, Key, Passes
 from holdfast.store import Level
-from holdfast.task import TaskId, Trigger
+from holdfast.task import TaskId, Trigger, lane_of
 
 UNLISTED = 0
 DEAD_MAX = 64
@@ -47,13 +47,6 @@ class Item(NamedTuple):
     trigger: Trigger
     level: Level
     arrival: int  # the table's own number; it only ever grows
-
-
-def lane_of(trigger: Trigger) -> str:
-    """Whose lane this is: of the ordering key, else of the fairness key, else of all without."""
-    if trigger.ordering_key is not None:
-        return f"o{trigger.ordering_key}"
-    return "n" if trigger.fairness_key is None else f"f{trigger.fairness_key}"
 
 
 class Lane:

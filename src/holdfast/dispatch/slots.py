@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from holdfast.booking import Booking, Full
+from holdfast.booking import Booking, Explains, Full
 from holdfast.task import Trigger
 
 FULL = Full()
@@ -117,6 +117,11 @@ class PerKind:
         if policy is not None:
             policy.free(trigger)
 
+    def explain(self, trigger: Trigger) -> str:
+        """What the kind's policy says of itself; "" when it cannot."""
+        policy = self._policies.get(trigger.kind, self._default)
+        return _explained([policy] if policy else [], trigger)
+
 
 class AllOf:
     """A slot of every policy, or of none; name the widest first.
@@ -154,7 +159,16 @@ class AllOf:
         self.taken -= 1
         _free_all(self._policies, trigger)
 
+    def explain(self, trigger: Trigger) -> str:
+        """What those of the policies say of themselves that can."""
+        return _explained(self._policies, trigger)
+
 
 def _free_all(policies: Sequence[Booking], trigger: Trigger) -> None:
     for policy in reversed(policies):
         policy.free(trigger)
+
+
+def _explained(policies: Sequence[Booking], trigger: Trigger) -> str:
+    said = [policy.explain(trigger) for policy in policies if isinstance(policy, Explains)]
+    return "; ".join(filter(None, said))

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.dispatch.backlog import NEW, Backlog, Merge, Merged
-from holdfast.dispatch.lanes import Item, lane_of
+from holdfast.dispatch.lanes import Item
 from holdfast.store import ZERO, Column, Entry, Level, Tail
+from holdfast.task import lane_of
 
 if TYPE_CHECKING:
     from holdfast.dispatch.columns import TableColumn

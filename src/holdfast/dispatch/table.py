@@ -27,11 +27,11 @@ from typing import Any, Literal
 
 from holdfast.booking import Full
 from holdfast.dispatch.columns import Kind, Row, TableColumn
-from holdfast.dispatch.lanes import UNLISTED, Item, Lanes, lane_of
+from holdfast.dispatch.lanes import UNLISTED, Item, Lanes
 from holdfast.dispatch.passes import NO_WEIGHTS, Key, Passes
 from holdfast.limit import Mode
 from holdfast.store import Level
-from holdfast.task import TaskId, Trigger
+from holdfast.task import TaskId, Trigger, lane_of
 
 _new: Any = tuple.__new__  # a named tuple, in half the time
 

@@ -44,6 +44,7 @@ from holdfast.task import (
     Trigger,
     clamped_priority,
 )
+from holdfast.testing.model_insight import ModelInsight
 from holdfast.testing.model_partitions import ModelPartitions
 from holdfast.testing.model_rings import ModelRings
 from holdfast.testing.model_rules import ModelRules
@@ -51,7 +52,7 @@ from holdfast.testing.model_rules import ModelRules
 WISHES = (Event.RESUMED, Event.RESCHEDULED, Event.CANCELLED, Event.GIVEN_UP)
 
 
-class ModelStore(ModelRules, ModelRings, ModelPartitions):
+class ModelStore(ModelRules, ModelRings, ModelPartitions, ModelInsight):
     def __init__(self, *, clock: Clock) -> None:
         ModelPartitions.__init__(self, clock=clock)
         ModelRules.__init__(self, clock=clock)

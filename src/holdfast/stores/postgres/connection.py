@@ -116,7 +116,7 @@ class Database:
         if self._engine is not None:
             return
         if not self._knows_pooler:
-            self.is_pooled = await self._finds_pooler()
+            self.is_pooled = await self.finds_pooler()
         self._engine = self._pool(ENGINE, EngineConnection)
         self._plain = self._pool(PLAIN, asyncpg.Connection)
 
@@ -311,7 +311,7 @@ class Database:
 
         return Pool(connect, size_max=self._connections_max)
 
-    async def _finds_pooler(self) -> bool:
+    async def finds_pooler(self) -> bool:
         """Whether something between us and the server hands its sessions around.
 
         A pooler refuses our settings, or forgets them, or shows another process number than the

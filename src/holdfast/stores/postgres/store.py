@@ -11,6 +11,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.stores.postgres.agenda import PostgresAgenda
 from holdfast.stores.postgres.backlogs import PostgresBacklogs
 from holdfast.stores.postgres.connection import Database
+from holdfast.stores.postgres.insight import PostgresInsight
 from holdfast.stores.postgres.leases import PostgresLeases
 from holdfast.stores.postgres.migrate import (
     SchemaStatus,
@@ -20,6 +21,7 @@ from holdfast.stores.postgres.migrate import (
     schema_status,
     upkeep,
 )
+from holdfast.stores.postgres.probe import PostgresProbe
 from holdfast.stores.postgres.rings import PostgresRings
 from holdfast.stores.postgres.rulebook import PostgresRulebook
 from holdfast.stores.postgres.search import PostgresSearch
@@ -34,6 +36,7 @@ class PostgresStore(
     PostgresRulebook,
     PostgresRings,
     PostgresSearch,
+    PostgresInsight,
 ):
     """`holdfast.store.Store` on PostgreSQL 14 and later.
 
@@ -102,6 +105,10 @@ class PostgresStore(
 
     async def durability(self) -> dict[str, str]:
         return dict(await self._database.read("durability", {}, plain=True))
+
+    def probe(self, listen_url: str) -> PostgresProbe:
+        """Questions to the server, for `holdfast doctor`; the store need not be open."""
+        return PostgresProbe(self._database, clock=self._clock, listen_url=listen_url)
 
     async def _put_right(self) -> None:
         """The upkeep of a start.  A user who may only enqueue leaves it to the nodes."""

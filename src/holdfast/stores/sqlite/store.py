@@ -27,7 +27,8 @@ from holdfast.stores.sqlite import connection, migrate
 from holdfast.stores.sqlite.agenda import AgendaRole
 from holdfast.stores.sqlite.backlogs import BacklogsRole
 from holdfast.stores.sqlite.connection import SYNCHRONOUS, Connect
-from holdfast.stores.sqlite.leases import LeaseFile
+from holdfast.stores.sqlite.insight import InsightRole
+from holdfast.stores.sqlite.leases import SAFE_FOR_SEVERAL, LeaseFile
 from holdfast.stores.sqlite.members import LeasesRole
 from holdfast.stores.sqlite.operations import Work
 from holdfast.stores.sqlite.reader import Reader
@@ -42,7 +43,14 @@ PATIENCE_S = 5.0  # how long an enqueue waits for somebody's write transaction
 
 
 class SQLiteStore(
-    TasksRole, BacklogsRole, LeasesRole, AgendaRole, RulebookRole, RingsRole, SearchRole
+    TasksRole,
+    BacklogsRole,
+    LeasesRole,
+    AgendaRole,
+    RulebookRole,
+    RingsRole,
+    SearchRole,
+    InsightRole,
 ):
     """Fulfils `holdfast.store.Store`.
 
@@ -199,6 +207,11 @@ class SQLiteStore(
         """The settings on which durability rests, as the writer's connection reports them."""
         found: dict[str, str] = await self._write(lambda db, now: connection.settings(db))
         return found
+
+    @property
+    def is_safe_for_several(self) -> bool:
+        """Whether several processes may write to the file with this library of SQLite."""
+        return sqlite3.sqlite_version_info >= SAFE_FOR_SEVERAL
 
     @property
     def commits(self) -> int:

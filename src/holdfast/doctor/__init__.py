@@ -1,0 +1,1 @@
+"""Checks of everything that Holdfast rests on, each with its fix."""

@@ -1,0 +1,1 @@
+SELECT weight, arrived FROM holdfast_task WHERE id = :id

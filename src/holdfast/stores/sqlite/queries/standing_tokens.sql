@@ -1,0 +1,1 @@
+SELECT name, key, tokens, at FROM holdfast_bucket WHERE queue = :queue AND key IN ('', :key)
