@@ -16,7 +16,16 @@ LINES_MAX = 600
 FUNCTION_LINES_MAX = 50
 
 BASICS = {"errors", "clock", "ids", "sql", "telemetry", "portal"}
-VALUES = {"address", "task", "policy", "payload", "outcomes", "limit", "ring"} | BASICS
+VALUES = {
+    "address",
+    "task",
+    "policy",
+    "payload",
+    "outcomes",
+    "limit",
+    "ring",
+    "fingerprint",
+} | BASICS
 CONTRACTS = {"store", "bus", "coordinator", "booking", "handler", "transactions"} | VALUES
 CORE = {"client", "dispatch", "worker", "duties"} | CONTRACTS
 ADAPTERS = {"stores", "buses", "coordinators", "callers"}

@@ -34,6 +34,7 @@ class View:
     ]  # what the store says this node owns: queue -> partition -> epoch
     ended: list[NodeId]  # nodes whose lease has ended: resume their tasks, then forget them
     kinds: dict[str, frozenset[str]]  # kinds that some live node handles, by queue
+    asked: str | None = None  # what a person wants this node to do
 
 
 class Coordinator(Protocol):

@@ -52,7 +52,9 @@ class SqlCoordinator:
             else:
                 shares[queue] = await self._share(queue, holdings, nodes)
             kinds[queue] = frozenset(kind for member in serving for kind in member.kinds)
-        return View(shares, owned, [m.node for m in members if not m.is_alive], kinds)
+        ended = [member.node for member in members if not member.is_alive]
+        asked = next((member.asked for member in members if member.node == self._node), None)
+        return View(shares, owned, ended, kinds, asked)
 
     async def claimed(self, queue: str, epochs: dict[int, int]) -> dict[int, int]:
         return await self._store.claim(queue, epochs, node=self._node)

@@ -26,6 +26,7 @@ from holdfast.duties.waker import Waker
 from holdfast.errors import UnknownQueue
 from holdfast.handler import Registry
 from holdfast.ids import NodeId
+from holdfast.limit import Mode
 from holdfast.node.settings import NodeSettings
 from holdfast.store import Filter, Store
 from holdfast.task import Event, Outcome, State, TaskId, Trigger
@@ -45,6 +46,7 @@ GRAB_BATCH_MIN = 50
 OFFERED_MAX = 100  # triggers without a handler here, offered to others at a beat
 ORPHANS_S = 600.0  # between two looks for tasks whose node left no lease behind
 COMPARING_MAX = 0.01  # of the time a node may spend on reading what runs in its name
+DRAIN = "drain"  # what a person may ask of a node
 LEAVING_S = 5.0  # for saying good-bye to the store
 DRAINED_POLL_S = 0.05
 
@@ -103,6 +105,7 @@ class Node:
         self._strange_queues: set[str] = set()
         self._compared_at = self._orphans_at = self._strays_at = clock.seconds()
         self._running_at = 0.0  # from then on we may read again what runs in our name
+        self._stopping = asyncio.Event()
         self._view: View | None = None
         self._is_retiring = False
 
@@ -182,6 +185,11 @@ class Node:
                 await asyncio.sleep(DRAINED_POLL_S)
 
     @property
+    def stopping(self) -> asyncio.Event:
+        """Set when a person asked this node to drain: leave the `async with` then."""
+        return self._stopping
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is in this node's memory: no trigger, no slot, no attempt."""
         return all(d.is_idle for d in self._dispatchers.values())
@@ -247,7 +255,7 @@ class Node:
             clock=self._clock,
             events=self._events,
             running=lambda: self._dispatchers[queue].running,
-            switched=lambda mode: self._dispatchers[queue].switch(mode),
+            switched=lambda mode: self._switched(queue, mode),
             opened=lambda keys: self._dispatchers[queue].slot_freed(keys),
         )
 
@@ -391,6 +399,8 @@ class Node:
     async def _beat(self) -> None:
         view = await self._coordinator.beat(retiring=self._is_retiring)
         self._view = view
+        if view.asked == DRAIN:
+            self._stopping.set()
         for queue in self.queues:
             dispatcher = self._dispatchers[queue]
             owned = view.owned[queue]
@@ -405,14 +415,22 @@ class Node:
             await self._take(queue, share.claim | unknown)
         await self._resume(view.ended)
 
+    def _switched(self, queue: str, mode: Mode) -> None:
+        """The rules have changed.  A paused partition leaves memory; a beat takes it up again."""
+        self._dispatchers[queue].switch(mode)
+        self._dispatchers[queue].lose(self._gates[queue].paused_partitions)
+
     async def _take(self, queue: str, wanted: dict[int, int]) -> None:
+        paused = self._gates[queue].paused_partitions
+        wanted = {number: epoch for number, epoch in wanted.items() if number not in paused}
         if not wanted:
             return
         epochs = await self._coordinator.claimed(queue, wanted)
         if not epochs:
             return
         for loaded in await self._store.load(queue, list(epochs)):
-            self._dispatchers[queue].take(loaded, epochs[loaded.partition])
+            if loaded.partition not in self._gates[queue].paused_partitions:  # since then
+                self._dispatchers[queue].take(loaded, epochs[loaded.partition])
             gone = {running.node for running in loaded.running if running.node != self.id}
             await self._resume(list(gone), forget=False)
         if queue in self._wakers:

@@ -135,6 +135,19 @@ class NodeStopped:
     node: str
 
 
+@dataclass(frozen=True, slots=True)
+class QueueSurvey:
+    """What waits in one queue; counts stop at a maximum."""
+
+    queue: str
+    waiting: int
+    submitted: int
+    processing: int
+    error: int
+    oldest_age_s: float
+    stuck: int
+
+
 class Events:
     """Hands each event to every listener; `wanted` lets hot paths skip one for nobody."""
 

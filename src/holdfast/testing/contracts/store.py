@@ -14,7 +14,7 @@ the store's archive is aged, else the promises about cleaning are skipped, visib
 
 from __future__ import annotations
 
-from holdfast.testing.contracts import backlogs, duties, rings, rules, tasks
+from holdfast.testing.contracts import backlogs, duties, rings, rules, surveys, tasks
 
 
 class StoreContract(
@@ -36,6 +36,7 @@ class StoreContract(
     rules.RulebookContract,
     rings.RingsContract,
     duties.SearchContract,
+    surveys.SurveyContract,
     duties.LifeContract,
 ):
     """Every promise of `holdfast.store.Store`."""
