@@ -26,6 +26,7 @@ VALUES = {
     "ring",
     "insight",
     "probes",
+    "fingerprint",
 } | BASICS
 CONTRACTS = {"store", "bus", "coordinator", "booking", "handler", "transactions"} | VALUES
 CORE = {"client", "dispatch", "worker", "duties"} | CONTRACTS

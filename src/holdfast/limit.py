@@ -22,6 +22,7 @@ BURST_S = 1.0
 WEIGHTS_MAX = 1_000  # overrides of a queue
 KEY_BYTES_MAX = 64
 ALL_KEYS = "*"
+PAUSED_PARTITION = "pause partition "  # the name of such a pause, before the number
 TURN_S = 1.0  # how long a node may use what does not divide by the number of nodes
 
 
@@ -72,6 +73,13 @@ class Limit:
     @property
     def pauses(self) -> bool:
         return self.concurrency == 0 or self.rate == 0
+
+    @property
+    def paused_partition(self) -> int | None:
+        """The partition that this limit pauses as a whole; it then counts no task of others."""
+        number = self.name.removeprefix(PAUSED_PARTITION)
+        is_one = self.pauses and number != self.name and number.isdecimal()
+        return int(number) if is_one else None
 
     def counts(self, kind: str, key: str | None) -> bool:
         """Whether a task of this kind and fairness key is limited."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from holdfast.errors import ConfigurationError
-from holdfast.limit import ALL_KEYS, BURST_S, FAIRNESS, Limit, Mode, Rules
+from holdfast.limit import ALL_KEYS, BURST_S, FAIRNESS, PAUSED_PARTITION, Limit, Mode, Rules
 from holdfast.store import Store
 
 PAUSE = "pause"
@@ -61,14 +61,33 @@ class Queue:
         """Take a limit away.  One that does not exist is no error."""
         await (await self._store()).change_rules(self.name, dropped=[name])
 
-    async def pause(self, *, kind: str | None = None, key: str | None = None) -> None:
-        """Start nothing more of the queue, of a kind or of a fairness key; what runs goes on."""
-        name = pause_name(kind, key)
+    async def pause(
+        self, *, kind: str | None = None, key: str | None = None, partition: int | None = None
+    ) -> None:
+        """Start nothing more of the queue, or of a kind, a fairness key or a partition of it.
+
+        What runs goes on.  Tasks of a paused partition that wait for a time stay WAITING.
+        """
+        name = await self._pause_name(kind, key, partition)
         await self.limit(name, concurrency=0, kind=kind, key=key)
 
-    async def resume(self, *, kind: str | None = None, key: str | None = None) -> None:
+    async def resume(
+        self, *, kind: str | None = None, key: str | None = None, partition: int | None = None
+    ) -> None:
         """Undo the pause with the same words."""
-        await self.drop_limit(pause_name(kind, key))
+        await self.drop_limit(await self._pause_name(kind, key, partition))
+
+    async def _pause_name(self, kind: str | None, key: str | None, partition: int | None) -> str:
+        if partition is None:
+            return pause_name(kind, key)
+        if kind is not None or key is not None:
+            raise ConfigurationError("a partition is paused as a whole: leave out kind and key")
+        count = (await self._store()).partitions
+        if not 0 <= partition < count:
+            raise ConfigurationError(
+                f"queue {self.name!r} has the partitions 0 to {count - 1}, not {partition}"
+            )
+        return f"{PAUSED_PARTITION}{partition}"
 
     async def fairness(self, mode: Mode) -> None:
         """How fairness keys are charged for their turns, whatever waits already.
@@ -97,4 +116,5 @@ def pause_name(kind: str | None, key: str | None) -> str:
 
 def is_pause(limit: Limit) -> bool:
     key = None if limit.key == ALL_KEYS else limit.key
-    return limit.pauses and limit.name == pause_name(limit.kind, key)
+    names = (pause_name(limit.kind, key), f"{PAUSED_PARTITION}{limit.paused_partition}")
+    return limit.pauses and limit.name in names

@@ -9,7 +9,7 @@ A store is a set of small roles; each part of the engine asks for the narrowest 
     Agenda     duties                 submit_due · submit_overdue · overdue · resume_lost · park …
     Rulebook   node, CLI              rules · change_rules · allot
     Rings      ring                   ring_latest · ring_append · ring_records · ring_rotate
-    Search     CLI, node              find · counts · unknown_queues
+    Search     CLI, node              find · counts · survey · unknown_queues
     Insight    people                 standing · waiting_kinds · troubles (`holdfast.insight`)
 
 Promises that hold for every verb:
@@ -37,17 +37,8 @@ from holdfast.insight import Insight
 from holdfast.limit import Limit, Mode, Rules, Share, Want
 from holdfast.ring import DutyRecord, Kept, RingRecord
 from holdfast.sql.query import Script
-from holdfast.task import (
-    Enqueued,
-    Event,
-    Grabbed,
-    NewTask,
-    Outcome,
-    State,
-    Task,
-    TaskId,
-    Trigger,
-)
+from holdfast.task import Enqueued, Event, Grabbed, NewTask, Outcome, State, Task, TaskId, Trigger
+from holdfast.telemetry.events import QueueSurvey
 
 NO_FACTS: Mapping[str, Any] = {}
 NO_WEIGHTS: Mapping[str, float | None] = {}
@@ -606,6 +597,15 @@ class Search(Protocol):
 
     async def counts(self) -> dict[State, int]:
         """How many tasks are in each state, hot and archived."""
+        ...
+
+    async def survey(self, *, count_max: int = 10_000) -> list[QueueSurvey]:
+        """What waits in each queue, by name: every queue that has tasks or was ever served.
+
+        Bounded work: each count stops at `count_max`, and a store that has no index by queue may
+        stop earlier, at ten times that over all queues.  The age is that of the task that became
+        SUBMITTED first, from its enqueue; `stuck` are PROCESSING tasks past their deadline.
+        """
         ...
 
     async def unknown_queues(self) -> list[str]:

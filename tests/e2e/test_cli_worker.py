@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-import holdfast
+from e2e.place import PATIENCE_S, Place
 from holdfast.testing.processes import until
 
-PACKAGE = Path(holdfast.__file__).parents[1]
 CANARY = "can4ry-pa55word"
-PATIENCE_S = 30.0
 
 PROGRAM = """
 import asyncio
@@ -48,101 +41,12 @@ async def fail(secret: str) -> None:
     raise ValueError("not today")
 """
 
-Start = Callable[..., "Worker"]
-
-
-class Worker:
-    """A worker that was started, and what it has said so far."""
-
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.process = process
-        self._log = log
-
-    @property
-    def said(self) -> str:
-        return self._log.read_text(encoding="utf-8")
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.said.splitlines()]
-
-    @property
-    def children(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children()
-
-    def has_said(self, text: str, times: int = 1) -> None:
-        until(
-            lambda: self.said.count(text) >= times, PATIENCE_S, lambda: f"no {text!r}: {self.said}"
-        )
-
-
-class Place:
-    """A working directory with a program, and a store."""
-
-    def __init__(self, folder: Path, url: str) -> None:
-        self.folder = folder
-        self._workers: list[Worker] = []
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
-        self.environment = kept | {"PYTHONPATH": str(PACKAGE), "HOLDFAST_URL": url}
-        (folder / "orders.py").write_text(PROGRAM, encoding="utf-8")
-        self.run("db", "migrate")
-
-    def run(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast.cli", *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def rows(self, *arguments: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.run(*arguments, "--json"))["items"]
-        return found
-
-    def enqueue(self, kind: str, argument: str) -> str:
-        row = self.run("task", "enqueue", "orders", kind, json.dumps([argument]), "--json")
-        return str(json.loads(row)["id"])
-
-    def state(self, id: str) -> str:
-        return str(json.loads(self.run("task", "show", id, "--json"))["state"])
-
-    def has(self, name: str) -> None:
-        until((self.folder / name).exists, PATIENCE_S, lambda: f"{name} was not made")
-
-    def start(self, *options: str, **environ: str) -> Worker:
-        log = self.folder / f"worker-{len(self._workers)}.log"
-        with log.open("wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.cli", "worker", "orders", *options],
-                cwd=self.folder,
-                env=self.environment | environ,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
-        self._workers.append(Worker(process, log))
-        return self._workers[-1]
-
-    def close(self) -> None:
-        for worker in self._workers:
-            if worker.process.poll() is None:
-                nodes = worker.children
-                worker.process.kill()
-                worker.process.wait(10)
-                psutil.wait_procs(nodes, timeout=10)
-
 
 @pytest.fixture
 def place(tmp_path: Path, store_url: str) -> Iterator[Place]:
     folder = tmp_path / "program"
     folder.mkdir()
-    place = Place(folder, store_url)
+    place = Place(folder, store_url, PROGRAM)
     yield place
     place.close()
 
@@ -236,7 +140,7 @@ def test_a_node_that_dies_is_started_again_and_no_process_shows_the_password(
     tmp_path: Path, postgres_url: str
 ):
     # The private server trusts whoever comes from this machine, with any password.
-    place = Place(tmp_path, with_password(postgres_url))
+    place = Place(tmp_path, with_password(postgres_url), PROGRAM)
     try:
         fleet = place.start("--processes", "2")
         fleet.has_said("serves default", times=2)
@@ -262,7 +166,7 @@ def test_a_node_that_dies_is_started_again_and_no_process_shows_the_password(
 
 @pytest.mark.store("postgres")
 def test_nodes_stop_when_their_supervisor_is_killed(tmp_path: Path, postgres_url: str):
-    place = Place(tmp_path, postgres_url)
+    place = Place(tmp_path, postgres_url, PROGRAM)
     try:
         fleet = place.start("--processes", "2")
         fleet.has_said("serves default", times=2)
@@ -279,7 +183,7 @@ def test_nodes_stop_when_their_supervisor_is_killed(tmp_path: Path, postgres_url
 
 @pytest.mark.store("sqlite")
 def test_several_nodes_on_one_old_sqlite_file_are_warned_about(tmp_path: Path):
-    place = Place(tmp_path, f"sqlite:///{tmp_path / 'app.db'}")
+    place = Place(tmp_path, f"sqlite:///{tmp_path / 'app.db'}", PROGRAM)
     try:
         fleet = place.start("--processes", "2")
         fleet.has_said("serves default", times=2)

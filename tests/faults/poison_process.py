@@ -98,7 +98,7 @@ async def beside_the_culprit(numbers: list[int]) -> None:
 
 async def main() -> None:
     limits = Limits(idle_wait_s=1.0)
-    async with app.node(lease_s=2.0, beat_s=0.3, limits=limits) as node:
+    async with app.node(lease_s=2.0, tick_s=0.3, limits=limits) as node:
         sys.stdout.write(f"ready {node.id}\n")
         sys.stdout.flush()
         await asyncio.Event().wait()

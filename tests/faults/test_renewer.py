@@ -297,7 +297,7 @@ async def test_a_node_that_hangs_longer_than_the_stall_limit_is_given_up_and_ref
     store_url, stopped
 ):
     pair = Pair(store_url)
-    short = {"lease_s": 2.0, "beat_s": 0.3}
+    short = {"lease_s": 2.0, "tick_s": 0.3}
     async with opened(pair.app), pair.suffering(**short, stall_limit_s=2.0) as there:
         handle = await pair.stubborn.enqueue(2.0)
         await eventually(lambda: pair.runs_at(there.id, 1))
@@ -330,7 +330,7 @@ async def test_a_node_that_hangs_longer_than_the_stall_limit_is_given_up_and_ref
 
 async def test_a_pause_shorter_than_the_stall_limit_costs_a_node_nothing(store_url):
     pair = Pair(store_url)
-    async with opened(pair.app), pair.suffering(lease_s=2.0, beat_s=0.3) as there:
+    async with opened(pair.app), pair.suffering(lease_s=2.0, tick_s=0.3) as there:
         handle = await pair.stubborn.enqueue(1.0)
         await eventually(lambda: pair.runs_at(there.id, 1))
         async with pair.app.node(lease_s=2.0, limits=QUICK):
@@ -368,7 +368,7 @@ async def test_while_the_store_is_away_a_lease_is_unknown_and_not_lost(kind, tmp
         server = request.getfixturevalue("private_postgres")
         url = server.create_database("app")
     pair = Pair(url)
-    settings = {"lease_s": 5.0, "beat_s": 0.5, "limits": QUICK, "renewer": "process"}
+    settings = {"lease_s": 5.0, "tick_s": 0.5, "limits": QUICK, "renewer": "process"}
     async with opened(pair.app), pair.app.node(**settings) as here:
         await pair.renewer_of(here.id)
         async with without_store(url, server):
@@ -422,7 +422,7 @@ async def test_a_renewer_goes_with_its_node_and_signals_to_all_do_not_end_it_bef
 @pytest.mark.store("postgres")
 async def test_a_renewer_works_behind_a_pooler(pgbouncer_url):
     pair = Pair(pgbouncer_url)
-    async with opened(pair.app), pair.suffering(lease_s=1.5, beat_s=0.3) as there:
+    async with opened(pair.app), pair.suffering(lease_s=1.5, tick_s=0.3) as there:
         await asyncio.sleep(1.0)  # it has started and connected
         there.send(signal.SIGSTOP)
         await asyncio.sleep(4.0)

@@ -30,7 +30,7 @@ from holdfast.testing.recorder import Recorder
 from nodes.fleet import Fleet
 
 QUICK = Limits(idle_wait_s=0.2, retry_s=0.01, retry_s_max=0.1)
-SHORT: dict[str, Any] = {"lease_s": 1.0, "beat_s": 0.1, "limits": QUICK}
+SHORT: dict[str, Any] = {"lease_s": 1.0, "tick_s": 0.1, "limits": QUICK}
 
 
 class Unrenewable(FaultyStore):
@@ -106,7 +106,7 @@ async def test_a_node_that_cannot_renew_takes_no_new_work_until_it_can_and_says_
 
 async def test_a_renewal_that_fails_once_is_no_loss(store_url):
     rig = Rig(store_url)
-    async with opened(rig.app), rig.app.node(lease_s=5.0, beat_s=0.1, limits=QUICK):
+    async with opened(rig.app), rig.app.node(lease_s=5.0, tick_s=0.1, limits=QUICK):
         renewed = len(rig.heard.all(LeaseRenewed))
         rig.store.fails = True
         await asyncio.sleep(0.5)

@@ -66,6 +66,17 @@ WAYS = {
         ("task_pkey", "id"),
     },
     "settled_before": {("task_pkey", "id"), ("archive_id", "id")},
+    "survey": {
+        ("task_submitted", ""),
+        ("task_submitted", "queue"),
+        ("task_submitted", "queue partition"),
+        ("task_waiting", ""),
+        ("task_waiting", "queue"),
+        ("task_error", ""),
+        ("task_error", "queue"),
+        ("task_processing", "node"),
+        ("partition_pkey", "partition"),
+    },
 }
 
 
@@ -163,6 +174,27 @@ async def test_dead_rows_that_stay_do_not_change_the_way_in_nor_its_cost(
     finally:
         await pinned.rollback()
         await pin.close()
+
+
+async def test_a_survey_of_many_tasks_touches_few_of_them(store, engine):
+    """Three queues with 40,000 tasks each; walking them would touch thousands of pages."""
+    await engine.execute(
+        "INSERT INTO holdfast.task (queue, partition, kind, priority, state, arrived, due_at,"
+        " node, enqueued_at, payload) SELECT 'q' || n % 3, n % 32, 'email', 5, n % 2,"
+        " pg_current_xact_id(), now(), $1, now(), repeat('x', 200)::bytea"
+        " FROM generate_series(1, 120000) AS n",
+        NODE,
+    )
+    await engine.execute("UPDATE holdfast.task SET state = 4 WHERE id % 7 = 0")
+    await engine.execute("VACUUM ANALYZE holdfast.task")
+
+    params = {"partitions": 32, "count_max": 100, "processing_max": 1000}
+    rows, pages = await _ran(engine, "survey", params)
+    found = await store.survey(count_max=100)
+
+    assert rows == 3
+    assert [(one.waiting, one.submitted, one.error) for one in found] == [(100, 100, 100)] * 3
+    assert pages < 1_000, f"{pages} pages"
 
 
 async def _is_cheap(store: PostgresStore, engine: asyncpg.Connection, start: Position) -> None:

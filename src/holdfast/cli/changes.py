@@ -62,7 +62,7 @@ def resume(
     else:
         wishes = _wishes(ids, Event.RESUMED, version, force=force)
         answers = asyncio.run(_changed(config, wishes))
-    _answer(answers, version, chosen(output, as_json))
+    write_answers(answers, version, chosen(output, as_json))
 
 
 def reschedule(
@@ -123,7 +123,7 @@ def _wishes(
 def _carry_out(
     wishes: Sequence[Change], version: int | None, config: Config, output: Format
 ) -> None:
-    _answer(asyncio.run(_changed(config, wishes)), version, output)
+    write_answers(asyncio.run(_changed(config, wishes)), version, output)
 
 
 async def _changed(config: Config, wishes: Sequence[Change]) -> Answers:
@@ -153,7 +153,7 @@ async def _resumed_all(config: Config, kinds: Sequence[str], *, dry_run: bool) -
     return answers
 
 
-def _answer(answers: Answers, version: int | None, output: Format) -> None:
+def write_answers(answers: Answers, version: int | None, output: Format) -> None:
     write_rows(
         [{"id": str(id), "answer": answer.value} for id, answer in answers],
         schema="holdfast.change.v1",

@@ -63,6 +63,9 @@ class Fleet:
             code, ran_s = await self._run_once(place)
             if self._stopping.is_set():
                 return max(code, 0) if code != -signal.SIGKILL else 1
+            if code == 0:  # a person asked this node to drain: it ended on purpose
+                LOGGER.info("node %d has ended as it was asked to", place)
+                return 0
             if code in HOPELESS:
                 self.pass_on(signal.SIGTERM)
                 return code

@@ -6,8 +6,9 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +30,7 @@ OutputOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
 
+WHOLE = ("id", "state", "queue", "node", "first_at", "last_at")  # never on two lines
 COLOURS = {
     "WAITING": "cyan",
     "SUBMITTED": "blue",
@@ -51,10 +53,12 @@ def write_rows(
     columns: Sequence[str],
     output: Format,
     around: Mapping[str, Any] | None = None,
+    right: Collection[str] = (),
 ) -> None:
     """Write a list.  `schema` names the shape of one row, such as holdfast.task.v1.
 
-    JSON is one object {"schema", "items", …around}; JSON lines are one object a row.
+    JSON is one object {"schema", "items", …around}; JSON lines are one object a row.  Columns
+    named in `right` are numbers: a table aligns them on the right.
     """
     match output:
         case Format.JSON:
@@ -65,7 +69,7 @@ def write_rows(
         case Format.CSV:
             _echo_csv(rows, list(rows[0]) if rows else list(columns))
         case Format.TABLE:
-            _echo_table(rows, columns)
+            _echo_table(rows, columns, right)
 
 
 def write_one(row: Row, *, schema: str, output: Format) -> None:
@@ -81,6 +85,24 @@ def write_one(row: Row, *, schema: str, output: Format) -> None:
         _echo_json({"schema": schema, **row}, indent=2 if output is Format.JSON else None)
 
 
+def fitting(rows: Sequence[Row], columns: Sequence[str], leave_out: Sequence[str]) -> Sequence[str]:
+    """The columns that fit side by side on this terminal; those in `leave_out` go first.
+
+    What is no terminal gets all of them.
+    """
+    if not sys.stdout.isatty():
+        return columns
+    left = list(columns)
+    widths = {
+        name: max([len(name), *(len(_line(row.get(name))) for row in rows)]) for name in columns
+    }
+    for name in leave_out:
+        if sum(widths[one] + 2 for one in left) - 2 <= get_terminal_size().columns:
+            break
+        left.remove(name)
+    return left
+
+
 def _echo_json(value: object, indent: int | None = 2) -> None:
     typer.echo(json.dumps(value, indent=indent, ensure_ascii=False, default=str))
 
@@ -93,18 +115,20 @@ def _echo_csv(rows: Sequence[Row], columns: Sequence[str]) -> None:
     typer.echo(text.getvalue(), nl=False)
 
 
-def _echo_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
+def _echo_table(rows: Sequence[Row], columns: Sequence[str], right: Collection[str]) -> None:
     if has_colour(sys.stdout):
-        _echo_rich(rows, columns)
+        _echo_rich(rows, columns, right)
         return
     lines = [list(columns), *([_line(row.get(name)) for name in columns] for row in rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    sides = [">" if name in right else "<" for name in columns]
     for line in lines:
-        cells = (f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
+        places = zip(line, sides, widths, strict=True)
+        cells = (f"{cell:{side}{width}}" for cell, side, width in places)
         typer.echo("  ".join(cells).rstrip())
 
 
-def _echo_rich(rows: Sequence[Row], columns: Sequence[str]) -> None:
+def _echo_rich(rows: Sequence[Row], columns: Sequence[str], right: Collection[str]) -> None:
     # Only a person at a terminal waits for this import.
     from rich.console import Console
     from rich.table import Table
@@ -112,7 +136,9 @@ def _echo_rich(rows: Sequence[Row], columns: Sequence[str]) -> None:
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in columns:
-        table.add_column(name, no_wrap=name in ("id", "state"))
+        side: Any = "right" if name in right else "left"
+        is_whole = name in WHOLE or name in right
+        table.add_column(name, no_wrap=is_whole, justify=side, overflow="fold")
     for row in rows:
         cells = (_line(row.get(name)) for name in columns)
         # Text, not markup: what stands in a row is data, and may hold brackets.

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import typer
 
@@ -133,6 +133,19 @@ ANSWERS: dict[Answer, Explained] = {
 }
 EXIT_CODES = {Answer.OK: 0, Answer.NOT_FOUND: 3, Answer.NOT_ALLOWED: 4, Answer.FAILED: 4}
 
+NO_NODE = Explained(
+    "HF2201", "no node of this id has a lease; nothing was changed", "look at `holdfast node list`"
+)
+NODE_ENDED = Explained(
+    "HF2202", "its lease has ended: it runs nothing any more", "look at `holdfast node list`"
+)
+NOT_DRAINED = Explained(
+    "HF2203",
+    "tasks are still SUBMITTED or PROCESSING; they go on",
+    "wait longer with --timeout, or look at `holdfast queue list`",
+)
+ENDINGS: dict[Explained, int] = {NO_NODE: 3, NODE_ENDED: 4, NOT_DRAINED: 7}
+
 USAGE_CODE, BUG_CODE, CHECK_CODE = "HF1001", "HF1900", "HF1800"
 
 
@@ -158,6 +171,18 @@ def show_problem(problem: Problem, *, secrets: Iterable[str] = ()) -> None:
     typer.secho(head, err=True, fg="red" if has_colour(sys.stderr) else None)
     typer.echo(f"  why: {cleaned(problem.why, secrets)}", err=True)
     typer.echo(f"  do:  {cleaned(problem.advice, secrets)}", err=True)
+
+
+def end_with(explained: Explained, what: str) -> NoReturn:
+    """End the command with one of the ENDINGS."""
+    exit_code = ENDINGS[explained]
+    show_problem(Problem(explained.code, what, explained.why, explained.advice, exit_code))
+    raise typer.Exit(exit_code)
+
+
+def warn(text: str) -> None:
+    """A line that must not be missed, on stderr; red at a terminal."""
+    typer.secho(cleaned(text), err=True, fg="red" if has_colour(sys.stderr) else None)
 
 
 def note(text: str) -> None:

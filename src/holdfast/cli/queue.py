@@ -1,4 +1,4 @@
-"""`holdfast queue`: limits, pauses and weights, for all nodes, while they run."""
+"""`holdfast queue`: what waits; limits, pauses and weights, for all nodes, while they run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from holdfast.cli.find import SchemaOption, UrlOption, find_config, found_store
 from holdfast.cli.output import Format, JsonOption, OutputOption, chosen, write_rows
+from holdfast.cli.overview import QueueArgument, register_overview
 from holdfast.cli.problems import note
 from holdfast.config import Config
 from holdfast.errors import ConfigurationError
@@ -20,11 +21,14 @@ from holdfast.task import FINAL, State
 
 T = TypeVar("T")
 
-commands = typer.Typer(no_args_is_help=True, help="Limits, pauses and weights of a queue.")
+commands = typer.Typer(no_args_is_help=True, help="What waits in queues; limits and pauses.")
+register_overview(commands)
 
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of the queue.")]
 KindOption = Annotated[str | None, typer.Option("--kind", help="Only tasks of this kind.")]
 KeyOption = Annotated[str | None, typer.Option("--key", help="Only tasks of this fairness key.")]
+PartitionOption = Annotated[
+    int | None, typer.Option("--partition", help="Only this partition, as a whole.")
+]
 COLUMNS = ("rule", "name", "value", "kind", "key", "scope")
 
 
@@ -92,12 +96,15 @@ def pause(
     queue: QueueArgument,
     kind: KindOption = None,
     key: KeyOption = None,
+    partition: PartitionOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
 ) -> None:
-    """Start nothing more of a queue, a kind or a key; what runs goes on to its end."""
-    _with(find_config(url, schema), queue, lambda one: one.pause(kind=kind, key=key))
-    note(f"{_what(queue, kind, key)} is paused; `holdfast queue resume` lets it go on")
+    """Start nothing more of a queue, a kind, a key or a partition; what runs goes on."""
+    config = find_config(url, schema)
+    _with(config, queue, lambda one: one.pause(kind=kind, key=key, partition=partition))
+    what = _what(queue=queue, kind=kind, key=key, partition=partition)
+    note(f"{what} is paused; `holdfast queue resume` lets it go on")
 
 
 @commands.command(epilog="Example: holdfast queue resume billing --key acme")
@@ -105,12 +112,14 @@ def resume(
     queue: QueueArgument,
     kind: KindOption = None,
     key: KeyOption = None,
+    partition: PartitionOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
 ) -> None:
     """Let go on what was paused with the same words."""
-    _with(find_config(url, schema), queue, lambda one: one.resume(kind=kind, key=key))
-    note(f"{_what(queue, kind, key)} goes on")
+    config = find_config(url, schema)
+    _with(config, queue, lambda one: one.resume(kind=kind, key=key, partition=partition))
+    note(f"{_what(queue=queue, kind=kind, key=key, partition=partition)} goes on")
 
 
 @commands.command(epilog="Example: holdfast queue weight billing acme 5")
@@ -186,6 +195,5 @@ def _rows(found: Rules) -> list[dict[str, Any]]:
     return rows
 
 
-def _what(queue: str, kind: str | None, key: str | None) -> str:
-    named = {"queue": queue, "kind": kind, "key": key}
-    return ", ".join(f"{word} {name}" for word, name in named.items() if name)
+def _what(**named: object) -> str:
+    return ", ".join(f"{word} {name}" for word, name in named.items() if name is not None)

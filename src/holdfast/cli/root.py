@@ -15,8 +15,11 @@ import typer
 from typer.main import get_command
 
 from holdfast.address import secrets_of
-from holdfast.cli import db, queue, settings, task
+from holdfast.cli import db, error, node, queue, settings, task
+from holdfast.cli.completion import ASKED, completion, prepare
+from holdfast.cli.dev import CHILD, dev
 from holdfast.cli.doctor import doctor
+from holdfast.cli.find import AppArgument
 from holdfast.cli.problems import (
     INTERRUPTED,
     USAGE,
@@ -25,6 +28,7 @@ from holdfast.cli.problems import (
     problem_of,
     show_problem,
 )
+from holdfast.cli.top import top
 from holdfast.cli.why import why
 from holdfast.cli.worker import worker
 from holdfast.errors import HoldfastError
@@ -45,8 +49,13 @@ root = typer.Typer(
 root.command(epilog="Example: holdfast worker orders:app --queue mail --processes 4")(worker)
 root.command(epilog="Example: holdfast why 4711")(why)
 root.command(epilog="Example: holdfast doctor orders:app")(doctor)
+root.command(epilog="Example: holdfast dev orders:app")(dev)
+root.command(epilog="Example: holdfast top --every 5s")(top)
+root.command(epilog="""Example: eval "$(holdfast completion bash)\"""")(completion)
 root.add_typer(task.commands, name="task")
 root.add_typer(queue.commands, name="queue")
+root.add_typer(error.commands, name="error")
+root.add_typer(node.commands, name="node")
 root.add_typer(db.commands, name="db")
 root.add_typer(settings.commands, name="config")
 
@@ -64,6 +73,14 @@ def demo(
     raise typer.Exit(run_demo(plain=plain))
 
 
+@root.command(CHILD, hidden=True)
+def dev_node(app: AppArgument, greets: Annotated[bool, typer.Option("--greets")] = False) -> None:
+    """The child of `holdfast dev`."""
+    from holdfast.cli.dev_node import run_node
+
+    run_node(app, greets=greets)
+
+
 @root.command(epilog="Example: holdfast version")
 def version() -> None:
     """Print the version of Holdfast."""
@@ -78,7 +95,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     An error of ours is never a traceback; the password of an address is never shown.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] in ("bench", "-h", "--help"):
+    is_completing = ASKED in os.environ
+    if is_completing:
+        prepare()
+    if is_completing or not arguments or arguments[0] in ("bench", "-h", "--help"):
         _add_bench()
     try:
         code = get_command(root).main(arguments, prog_name="holdfast", standalone_mode=False)

@@ -22,6 +22,7 @@ from holdfast.cli.find import (
 )
 from holdfast.cli.output import Format, JsonOption, OutputOption, chosen, write_one, write_rows
 from holdfast.cli.problems import note
+from holdfast.cli.rerun import rerun
 from holdfast.clock import SystemClock
 from holdfast.config import Config, duration
 from holdfast.errors import UnknownTask, WrongArguments
@@ -38,6 +39,7 @@ LIMIT_MAX = 10_000
 
 commands = typer.Typer(no_args_is_help=True, help="Enqueue, look at, and change tasks.")
 register_changes(commands)
+commands.command(epilog="Example: holdfast task rerun 4711")(rerun)
 
 Texts = list[str] | None
 
@@ -101,7 +103,7 @@ def list_(
     if stuck and state:
         raise typer.BadParameter("--stuck names the state itself: leave --state out")
     wanted = Filter(
-        states=[State.PROCESSING] if stuck else [_state(name) for name in state or ()],
+        states=[State.PROCESSING] if stuck else [state_of(name) for name in state or ()],
         kinds=kind or (),
         queues=queue or (),
         fairness_keys=fairness_key or (),
@@ -111,7 +113,7 @@ def list_(
     tasks = asyncio.run(_found(find_config(url, schema), wanted, stuck=stuck))
     next_after = str(tasks[-1].id) if len(tasks) == limit else None
     write_rows(
-        [as_row(task) | _short(task, chosen(output, as_json)) for task in tasks],
+        [as_row(task) | short_error(task, chosen(output, as_json)) for task in tasks],
         schema=SCHEMA,
         columns=COLUMNS,
         output=chosen(output, as_json),
@@ -157,10 +159,10 @@ def as_row(task: Task) -> dict[str, Any]:
         "priority": task.priority,
         "attempts": task.attempts,
         "deliveries": task.deliveries,
-        "enqueued_at": _moment(task.enqueued_at),
-        "due_at": _moment(task.due_at),
-        "deadline_at": _moment(task.deadline_at),
-        "finished_at": _moment(task.finished_at),
+        "enqueued_at": moment(task.enqueued_at),
+        "due_at": moment(task.due_at),
+        "deadline_at": moment(task.deadline_at),
+        "finished_at": moment(task.finished_at),
         "node": task.node,
         "fairness_key": task.fairness_key,
         "ordering_key": task.ordering_key,
@@ -232,7 +234,7 @@ def _seconds(option: str, text: str) -> float:
         raise typer.BadParameter(f"{option} is {error}") from None
 
 
-def _state(name: str) -> State:
+def state_of(name: str) -> State:
     try:
         return State[name.upper()]
     except KeyError:
@@ -247,12 +249,12 @@ def _body(envelope: bytes) -> Any:
         return f"(unreadable: {error})"
 
 
-def _short(task: Task, output: Format) -> dict[str, Any]:
+def short_error(task: Task, output: Format) -> dict[str, Any]:
     """In a table an error is its last line, which says most; `show` has all of it."""
     if output is not Format.TABLE or not task.error:
         return {}
     return {"error": task.error.strip().splitlines()[-1]}
 
 
-def _moment(at: Any) -> str | None:
+def moment(at: Any) -> str | None:
     return None if at is None else at.isoformat(timespec="milliseconds")

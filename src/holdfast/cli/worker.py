@@ -55,7 +55,7 @@ def worker(
     """
     log_to_stderr(verbose)
     found = find_app(app)
-    queues = _queues(found, queue)
+    queues = served_queues(found, queue)
     place = metrics_place(metrics_host, metrics_port, nodes=processes, insecure=insecure)
     if processes > 1:
         command = [sys.executable, "-m", "holdfast.cli", "worker", app, "--until-stdin-ends"]
@@ -65,7 +65,7 @@ def worker(
         raise typer.Exit(asyncio.run(supervise(found, command, processes, place)))
     collect_seldom()
     with metrics_served(found, place):
-        asyncio.run(_serve(found, queues, until_stdin_ends=until_stdin_ends))
+        asyncio.run(serve(found, queues, until_stdin_ends=until_stdin_ends))
 
 
 def log_to_stderr(verbose: bool | None) -> None:
@@ -81,7 +81,7 @@ def log_to_stderr(verbose: bool | None) -> None:
     LOGGER.setLevel(logging.DEBUG if says_all else logging.INFO)
 
 
-def _queues(app: Holdfast, named: Sequence[str] | None) -> list[str]:
+def served_queues(app: Holdfast, named: Sequence[str] | None) -> list[str]:
     """Those named, else those of the configuration, else all of the app."""
     queues = list(dict.fromkeys(named or app.config.queues or app.registry.queues))
     if not queues:
@@ -89,14 +89,26 @@ def _queues(app: Holdfast, named: Sequence[str] | None) -> list[str]:
     return [app.registry.require_queue(name) for name in queues]
 
 
-async def _serve(app: Holdfast, queues: Sequence[str], *, until_stdin_ends: bool) -> None:
+async def serve(app: Holdfast, queues: Sequence[str], *, until_stdin_ends: bool) -> None:
+    """A node, until a signal, the end of stdin, or a person who asks it to drain."""
     stop = asyncio.Event()
     _on_signals(stop.set)
     if until_stdin_ends:
         _watch_stdin(stop.set)
-    async with app, app.node(queues):
-        await stop.wait()
-        LOGGER.info("stopping: running attempts may finish; a second signal ends at once")
+    async with app, app.node(queues) as node:
+        await _first_of(stop, node.stopping)
+        asked = "asked to drain" if node.stopping.is_set() else "stopping"
+        LOGGER.info("%s: running attempts may finish; a second signal ends at once", asked)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
 
 
 def _on_signals(first: Callable[[], None]) -> None:

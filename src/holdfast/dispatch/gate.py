@@ -1,5 +1,7 @@
 """The gate of a queue: its limits and pauses, before any booking policy is asked.
 
+A partition that is paused as a whole is not counted here: its node does not dispatch it.
+
 Limits are kept in the store (see `holdfast.limit`).  Nodes have shares of them: the gate asks for
 one when a trigger is refused for the lack of it, uses it from memory, and gives back what it does
 not need.  Each grab names the shares that it relies on, so a node that was
@@ -147,6 +149,8 @@ class Gate:
         self._switched = switched
         self._opened = opened
         self._rules = Rules(version=-1)
+        self._limits: Sequence[Limit] = ()  # those that count tasks
+        self.paused_partitions: frozenset[int] = frozenset()
         self._held: dict[tuple[str, str], Held] = {}
         # By version: a task that is resumed while it runs here is booked twice for a moment.
         self._booked: dict[tuple[TaskId, int], list[Held]] = {}
@@ -161,7 +165,7 @@ class Gate:
 
     def book(self, trigger: Trigger) -> Full | None:
         """Take what every limit asks for and answer None, or say why not and take nothing."""
-        if not self._rules.limits:
+        if not self._limits:
             return None
         found = self._all_of(trigger)
         now_s = self._clock.seconds()
@@ -216,7 +220,7 @@ class Gate:
 
     def _all_of(self, trigger: Trigger) -> list[Held]:
         found = []
-        for limit in self._rules.limits:
+        for limit in self._limits:
             if limit.counts(trigger.kind, trigger.fairness_key):
                 key = (trigger.fairness_key or "") if limit.is_per_key else ""
                 held = self._held.get((limit.name, key))
@@ -347,7 +351,10 @@ class Gate:
     def _apply(self, rules: Rules) -> None:
         """New rules: what runs is counted anew, and shares of what changed are asked for anew."""
         self._rules = rules
-        limits = {limit.name: limit for limit in rules.limits}
+        paused = {limit: limit.paused_partition for limit in rules.limits}
+        self.paused_partitions = frozenset(n for n in paused.values() if n is not None)
+        self._limits = [limit for limit, number in paused.items() if number is None]
+        limits = {limit.name: limit for limit in self._limits}
         self._held = {place: held for place, held in self._held.items() if place[0] in limits}
         for held in self._held.values():
             held.used = 0

@@ -25,6 +25,7 @@ from holdfast.duties.roster import Roster
 from holdfast.errors import UnknownQueue
 from holdfast.handler import Registry
 from holdfast.ids import NodeId
+from holdfast.limit import Mode
 from holdfast.node.duties import make_others, make_waker, plans
 from holdfast.node.facts import node_facts
 from holdfast.node.lag import LoopWatch, attempts
@@ -56,6 +57,7 @@ GRAB_BATCH_MIN = 50
 OFFERED_MAX = 100  # triggers without a handler here, offered to others at a beat
 ORPHANS_S = 600.0  # between two looks for tasks whose node left no lease behind
 COMPARING_MAX = 0.01  # of the time a node may spend on reading what runs in its name
+DRAIN = "drain"  # what a person may ask of a node
 LEAVING_S = 5.0  # for saying good-bye to the store
 DRAINED_POLL_S = 0.05
 
@@ -117,6 +119,7 @@ class Node:
         self._unhandled_since: dict[TaskId, float] = {}
         self._compared_at = self._orphans_at = clock.seconds()
         self._running_at = 0.0  # from then on we may read again what runs in our name
+        self._stopping = asyncio.Event()
         self._view: View | None = None
         self._renewed_at = float("-inf")
         self._plans = plans(registry)
@@ -215,6 +218,11 @@ class Node:
                 await asyncio.sleep(DRAINED_POLL_S)
 
     @property
+    def stopping(self) -> asyncio.Event:
+        """Set when a person asked this node to drain: leave the `async with` then."""
+        return self._stopping
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is in this node's memory: no trigger, no slot, no attempt."""
         return all(d.is_idle for d in self._dispatchers.values())
@@ -285,7 +293,7 @@ class Node:
             clock=self._clock,
             events=self._events,
             running=lambda: self._dispatchers[queue].running,
-            switched=lambda mode: self._dispatchers[queue].switch(mode),
+            switched=lambda mode: self._switched(queue, mode),
             opened=lambda keys: self._dispatchers[queue].slot_freed(keys),
             version=self._rules_version,
         )
@@ -463,6 +471,8 @@ class Node:
         self._view = view
         self._rules_version.heard(view.rules_version)
         self._lease.see(view.ended)
+        if view.asked == DRAIN:
+            self._stopping.set()
         for queue in self.queues:
             dispatcher = self._dispatchers[queue]
             owned = view.owned[queue]
@@ -498,14 +508,22 @@ class Node:
         for dispatcher in self._dispatchers.values():
             dispatcher.wake()
 
+    def _switched(self, queue: str, mode: Mode) -> None:
+        """The rules have changed.  A paused partition leaves memory; a beat takes it up again."""
+        self._dispatchers[queue].switch(mode)
+        self._dispatchers[queue].lose(self._gates[queue].paused_partitions)
+
     async def _take(self, queue: str, wanted: dict[int, int]) -> None:
+        paused = self._gates[queue].paused_partitions
+        wanted = {number: epoch for number, epoch in wanted.items() if number not in paused}
         if not wanted or not self._lease.holds():
             return
         epochs = await self._coordinator.claimed(queue, wanted)
         if not epochs:
             return
         for loaded in await self._store.load(queue, list(epochs)):
-            self._dispatchers[queue].take(loaded, epochs[loaded.partition])
+            if loaded.partition not in self._gates[queue].paused_partitions:  # since then
+                self._dispatchers[queue].take(loaded, epochs[loaded.partition])
             gone = {running.node for running in loaded.running if running.node != self.id}
             await self._resume(list(gone), forget=False)
 

@@ -31,6 +31,7 @@ from holdfast.store import (
 )
 from holdfast.task import (
     FINAL,
+    HOT,
     MOVES,
     Enqueued,
     Event,
@@ -44,6 +45,7 @@ from holdfast.task import (
     Trigger,
     clamped_priority,
 )
+from holdfast.telemetry.events import QueueSurvey
 from holdfast.testing.model_insight import ModelInsight
 from holdfast.testing.model_partitions import ModelPartitions
 from holdfast.testing.model_rings import ModelRings
@@ -395,6 +397,26 @@ class ModelStore(ModelRules, ModelRings, ModelPartitions, ModelInsight):
 
     async def counts(self) -> dict[State, int]:
         return dict.fromkeys(State, 0) | Counter(task.state for task in self._tasks.values())
+
+    async def survey(self, *, count_max: int = 10_000) -> list[QueueSurvey]:
+        hot = [task for task in self._tasks.values() if task.state in HOT]
+        names = sorted(self._queues.keys() | {task.queue for task in hot})
+        return [
+            self._survey(name, [task for task in hot if task.queue == name], count_max)
+            for name in names
+        ]
+
+    def _survey(self, queue: str, tasks: Sequence[Task], count_max: int) -> QueueSurvey:
+        now = self._clock.now()
+        line = [task for task in tasks if task.state is State.SUBMITTED]
+        first = min(line, key=lambda task: (self._arrived[task.id], task.id), default=None)
+        late = [task for task in tasks if task.deadline_at and task.deadline_at < now]
+        found = Counter(task.state for task in tasks)
+        waiting, submitted, processing, error, stuck = (
+            min(count, count_max) for count in (*(found[state] for state in sorted(HOT)), len(late))
+        )
+        age_s = (now - first.enqueued_at).total_seconds() if first else 0.0
+        return QueueSurvey(queue, waiting, submitted, processing, error, age_s, stuck)
 
     async def unknown_queues(self) -> list[str]:
         waiting = {task.queue for task in self._in_state(State.SUBMITTED)}

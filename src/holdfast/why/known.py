@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from holdfast.ids import NodeId
 from holdfast.insight import Standing
 from holdfast.limit import Rules
-from holdfast.store import DutyRecord, Member, Store
+from holdfast.ring import DutyRecord
+from holdfast.store import Member, Store
 from holdfast.task import TaskId
 
 

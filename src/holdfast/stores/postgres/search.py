@@ -6,12 +6,14 @@ from holdfast.store import Filter
 from holdfast.stores.postgres.connection import Database
 from holdfast.stores.postgres.rows import task_of
 from holdfast.task import FINAL, HOT, State, Task
+from holdfast.telemetry.events import QueueSurvey
 
 
 class PostgresSearch:
     """`holdfast.store.Search`: the promises are written there."""
 
     _database: Database
+    _partitions: int
 
     async def find(self, filter: Filter) -> list[Task]:
         states = set(filter.states) or set(State)
@@ -32,6 +34,14 @@ class PostgresSearch:
         for state, count in await self._database.read("counts", {}, plain=True):
             counts[State(state)] += count
         return counts
+
+    async def survey(self, *, count_max: int = 10_000) -> list[QueueSurvey]:
+        params = {
+            "partitions": self._partitions,
+            "count_max": count_max,
+            "processing_max": 10 * count_max,
+        }
+        return [QueueSurvey(*row) for row in await self._database.read("survey", params)]
 
     async def unknown_queues(self) -> list[str]:
         return [queue for (queue,) in await self._database.read("unknown_queues", {})]

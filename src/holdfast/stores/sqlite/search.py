@@ -8,9 +8,11 @@ from typing import Any
 
 from holdfast.store import Filter
 from holdfast.stores.sqlite import rows
+from holdfast.stores.sqlite.rows import SECOND
 from holdfast.stores.sqlite.statements import as_list, run
 from holdfast.stores.sqlite.threads import Threads
 from holdfast.task import FINAL, HOT, State, Task
+from holdfast.telemetry.events import QueueSurvey
 
 
 class SearchRole(Threads):
@@ -22,9 +24,35 @@ class SearchRole(Threads):
         counted = await self._browse(lambda db, now: run(db, "counts"))
         return dict.fromkeys(State, 0) | {State(state): count for state, count in counted}
 
+    async def survey(self, *, count_max: int = 10_000) -> list[QueueSurvey]:
+        found: list[QueueSurvey] = await self._browse(
+            lambda db, now: _surveyed(db, now, count_max, self.partitions)
+        )
+        return found
+
     async def unknown_queues(self) -> list[str]:
         found = await self._browse(lambda db, now: run(db, "unknown_queues"))
         return [queue for (queue,) in found]
+
+
+def _surveyed(
+    db: sqlite3.Connection, now: int, count_max: int, partitions: int
+) -> list[QueueSurvey]:
+    found = run(
+        db,
+        "survey",
+        now=now,
+        count_max=count_max,
+        scan_max=10 * count_max,
+        partitions=partitions,
+    )
+    return [_survey(row, now) for row in found]
+
+
+def _survey(row: tuple[Any, ...], now: int) -> QueueSurvey:
+    queue, waiting, submitted, processing, error, first_at, stuck = row
+    age_s = 0.0 if first_at is None else max(0, now - first_at) / SECOND
+    return QueueSurvey(queue, waiting, submitted, processing, error, age_s, stuck)
 
 
 def _found(db: sqlite3.Connection, filter: Filter) -> list[Task]:

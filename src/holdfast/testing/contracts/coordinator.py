@@ -126,6 +126,17 @@ class CoordinatorContract:
 
 
 class SharedCoordinatorContract(CoordinatorContract):
+    async def test_a_beat_tells_what_a_person_asked_of_this_node_and_of_no_other(
+        self, store: Store
+    ) -> None:
+        one, other = self.joined(store), self.joined(store, OTHER)
+        before = [(await each.beat()).asked for each in (one, other)]
+
+        assert await store.ask(NODE, "drain")
+
+        assert before == [None, None]
+        assert [(await each.beat()).asked for each in (one, other)] == ["drain", None]
+
     async def test_nodes_share_the_partitions_as_rendezvous_hashing_says(
         self, store: Store
     ) -> None:

@@ -14,7 +14,7 @@ the store's archive is aged, else the promises about cleaning are skipped, visib
 
 from __future__ import annotations
 
-from holdfast.testing.contracts import backlogs, duties, insight, rings, rules, tasks
+from holdfast.testing.contracts import backlogs, duties, insight, rings, rules, surveys, tasks
 
 
 class StoreContract(
@@ -37,6 +37,7 @@ class StoreContract(
     rings.RingsContract,
     duties.SearchContract,
     insight.InsightContract,
+    surveys.SurveyContract,
     duties.LifeContract,
 ):
     """Every promise of `holdfast.store.Store`."""
