@@ -9,6 +9,7 @@ A store is a set of small roles; each part of the engine asks for the narrowest 
     Agenda     duties                 submit_due · resume_lost · running_of · moved_on · park …
     Rulebook   node, CLI              rules · change_rules · allot
     Rings      ring                   ring_latest · ring_append · ring_records · ring_rotate
+    Timetable  scheduler, CLI         schedules · put_schedule · fire_schedule (holdfast.schedule)
     Search     CLI, node              find · counts · unknown_queues
 
 Promises that hold for every verb:
@@ -34,6 +35,7 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.ids import NodeId
 from holdfast.limit import Limit, Mode, Rules, Share, Want
 from holdfast.ring import RingRecord
+from holdfast.schedule import Timetable
 from holdfast.sql.query import Script
 from holdfast.task import (
     Enqueued,
@@ -572,7 +574,7 @@ class Search(Protocol):
         ...
 
 
-class Store(Tasks, Backlogs, Leases, Duties, Agenda, Rulebook, Rings, Search, Protocol):
+class Store(Tasks, Backlogs, Leases, Duties, Agenda, Rulebook, Rings, Timetable, Search, Protocol):
     """All roles, and the life of the thing itself."""
 
     @property

@@ -157,6 +157,7 @@ class Outcome(NamedTuple):
     counts: bool = True  # whether a retry counts as a used attempt
     resets: bool = False  # whether a retry starts counting attempts anew
     keep: bool = True  # False: SUCCEEDED leaves no row in the archive
+    ends: str | None = None  # the schedule that ends with this outcome, if it is recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +188,22 @@ class Task:
     def moved(self, event: Event) -> Task:
         """The task after `event`, one version later."""
         return replace(self, state=MOVES[self.state, event], version=self.version + 1)
+
+
+def trigger_of(task: NewTask, enqueued: Enqueued) -> Trigger:
+    """The hint that goes out once the task is committed."""
+    return Trigger(
+        enqueued.id,
+        1,
+        task.queue,
+        task.partition,
+        task.kind,
+        task.priority,
+        task.fairness_key,
+        task.weight,
+        task.ordering_key,
+        enqueued.due_at,
+    )
 
 
 def clamped_priority(priority: int) -> int:

@@ -15,7 +15,7 @@ import typer
 from typer.main import get_command
 
 from holdfast.address import secrets_of
-from holdfast.cli import db, queue, settings, task
+from holdfast.cli import db, queue, schedule, settings, task
 from holdfast.cli.problems import (
     INTERRUPTED,
     USAGE,
@@ -43,6 +43,7 @@ root = typer.Typer(
 root.command(epilog="Example: holdfast worker orders:app --queue mail --processes 4")(worker)
 root.add_typer(task.commands, name="task")
 root.add_typer(queue.commands, name="queue")
+root.add_typer(schedule.commands, name="schedule")
 root.add_typer(db.commands, name="db")
 root.add_typer(settings.commands, name="config")
 

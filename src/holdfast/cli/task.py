@@ -64,11 +64,11 @@ def enqueue(
     handler = found.registry.require(kind)
     if queue is not None:
         found.registry.require_queue(queue)
-    positional, named = _arguments(arguments)
+    positional, named = arguments_of(arguments)
     options = {
         "queue": queue,
         "priority": priority,
-        "delay": None if delay is None else _seconds("--delay", delay),
+        "delay": None if delay is None else seconds_of("--delay", delay),
         "fairness_key": fairness_key,
         "ordering_key": ordering_key,
         "unique": _unique(unique, unique_period),
@@ -155,10 +155,10 @@ def as_row(task: Task) -> dict[str, Any]:
         "priority": task.priority,
         "attempts": task.attempts,
         "deliveries": task.deliveries,
-        "enqueued_at": _moment(task.enqueued_at),
-        "due_at": _moment(task.due_at),
-        "deadline_at": _moment(task.deadline_at),
-        "finished_at": _moment(task.finished_at),
+        "enqueued_at": moment_text(task.enqueued_at),
+        "due_at": moment_text(task.due_at),
+        "deadline_at": moment_text(task.deadline_at),
+        "finished_at": moment_text(task.finished_at),
         "node": task.node,
         "fairness_key": task.fairness_key,
         "ordering_key": task.ordering_key,
@@ -200,7 +200,7 @@ async def _got(config: Config, id: TaskId) -> list[Task]:
     return [found[id]]
 
 
-def _arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
+def arguments_of(text: str) -> tuple[list[Any], dict[str, Any]]:
     if text == "-":
         text = typer.get_text_stream("stdin").read()
     try:
@@ -220,10 +220,10 @@ def _unique(key: str | None, period: str | None) -> Unique | None:
         if period is not None:
             raise typer.BadParameter("--unique-period needs --unique")
         return None
-    return Unique(key, period=None if period is None else _seconds("--unique-period", period))
+    return Unique(key, period=None if period is None else seconds_of("--unique-period", period))
 
 
-def _seconds(option: str, text: str) -> float:
+def seconds_of(option: str, text: str) -> float:
     try:
         return duration(text)
     except ValueError as error:
@@ -252,5 +252,5 @@ def _short(task: Task, output: Format) -> dict[str, Any]:
     return {"error": task.error.strip().splitlines()[-1]}
 
 
-def _moment(at: Any) -> str | None:
+def moment_text(at: Any) -> str | None:
     return None if at is None else at.isoformat(timespec="milliseconds")

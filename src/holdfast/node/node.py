@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
@@ -22,6 +22,7 @@ from holdfast.dispatch.slots import AllOf, FixedSlots, PerKind
 from holdfast.dispatch.table import TriggerTable
 from holdfast.duties.cleaner import Cleaner
 from holdfast.duties.duty import Duty, Keeper
+from holdfast.duties.scheduler import Scheduler
 from holdfast.duties.waker import Waker
 from holdfast.errors import UnknownQueue
 from holdfast.handler import Registry
@@ -33,6 +34,7 @@ from holdfast.telemetry.events import (
     Events,
     NodeStarted,
     NodeStopped,
+    ScheduleChanged,
     StoreFailed,
     TaskResumed,
 )
@@ -105,6 +107,7 @@ class Node:
         self._running_at = 0.0  # from then on we may read again what runs in our name
         self._view: View | None = None
         self._is_retiring = False
+        self._hear_no_more: Callable[[], None] = lambda: None
 
     # ── life ──────────────────────────────────────────────────────────────────────────────
 
@@ -133,6 +136,7 @@ class Node:
         self._run(self._keep_beating(), "beat")
         if settings.duties:
             self._keep(Cleaner(self._store, settings.retention))
+            self._keep_schedules()
         self._events.emit(NodeStarted(self.id, self.queues))
         return self
 
@@ -160,6 +164,7 @@ class Node:
         except Exception as left_behind:
             self._failed("leave", left_behind)
         finally:
+            self._hear_no_more()
             await self._stop_loops()
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._processes.close()
@@ -308,8 +313,28 @@ class Node:
     def _run(self, loop: Coroutine[Any, Any, None], name: str) -> None:
         self._loops.append(asyncio.create_task(loop, name=f"holdfast {name}"))
 
-    def _keep(self, duty: Duty) -> None:
-        self._run(Keeper(duty, events=self._events).keep(), duty.name)
+    def _keep(self, duty: Duty) -> Keeper:
+        keeper = Keeper(duty, events=self._events)
+        self._run(keeper.keep(), duty.name)
+        return keeper
+
+    def _keep_schedules(self) -> None:
+        keeper = self._keep(
+            Scheduler(
+                self._store,
+                publish=self._bus.publish,
+                partitions=self._store.partitions,
+                clock=self._clock,
+                events=self._events,
+            )
+        )
+        loop = asyncio.get_running_loop()
+
+        def hear(event: object) -> None:
+            if isinstance(event, ScheduleChanged):  # from whichever thread
+                loop.call_soon_threadsafe(keeper.wake)
+
+        self._hear_no_more = self._events.listen(hear, every_task=False)
 
     # ── what reaches us ───────────────────────────────────────────────────────────────────
 

@@ -23,7 +23,8 @@ VERBS = frozenset(
         "enqueue", "grab", "settle", "change", "get", "claim", "load", "arrivals", "record",
         "levels", "renew", "members", "leave", "holdings", "let_go", "wish", "submit_due",
         "resume_lost", "running_of", "moved_on", "park", "clean", "find", "counts",
-        "count_levels", "ring_latest", "ring_append", "ring_records", "ring_rotate",
+        "count_levels", "ring_latest", "ring_append", "ring_records", "ring_rotate", "schedules",
+        "due_schedules", "put_schedule", "fire_schedule", "drop_schedule",
     }
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.errors import PayloadRefused
 from holdfast.handler import Handler
-from holdfast.outcomes import Again, Gone, Later, RetryAfter
+from holdfast.outcomes import Again, EndSchedule, Gone, Later, RetryAfter
 from holdfast.payload import PayloadUnreadable, sealed
 from holdfast.policy import seconds
 from holdfast.task import Grabbed
@@ -92,6 +92,8 @@ def _returned(handler: Handler, result: Any) -> wire.Answer:
             return wire.AskedAgain(seconds(delay), reset_attempts)
         case Gone():
             return wire.AskedGone()
+        case EndSchedule():
+            return wire.AskedEnd()
         case Later():
             raise TypeError("a handler in a process of the pool cannot end later: nobody hears it")
         case _:

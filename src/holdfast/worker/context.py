@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.schedule import SLOT, ScheduleSlot, slot_of
 from holdfast.task import Grabbed, TaskId
 
 
@@ -30,6 +31,7 @@ class CurrentTask:
     fairness_key: str | None
     enqueued_at: datetime
     metadata: dict[str, Any]  # the caller's own, and its trace context under "traceparent"
+    schedule: ScheduleSlot | None = None  # which schedule fired the task, and for when
 
 
 _current: ContextVar[Grabbed] = ContextVar("holdfast_current_task")
@@ -38,6 +40,8 @@ _current: ContextVar[Grabbed] = ContextVar("holdfast_current_task")
 def current_task() -> CurrentTask:
     """The attempt that this code runs in; LookupError outside of a handler."""
     task = _current.get()
+    metadata = msgspec.json.decode(task.metadata) if task.metadata else {}
+    metadata.pop(SLOT, None)
     return CurrentTask(
         task.id,
         task.version,
@@ -49,7 +53,8 @@ def current_task() -> CurrentTask:
         task.ordering_key,
         task.fairness_key,
         task.enqueued_at,
-        msgspec.json.decode(task.metadata) if task.metadata else {},
+        metadata,
+        slot_of(task.metadata),
     )
 
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.handler import Handler
-from holdfast.outcomes import Again, Gone, RetryAfter
+from holdfast.outcomes import Again, EndSchedule, Gone, RetryAfter
 from holdfast.task import Grabbed, Outcome
 from holdfast.worker import verdict, wire
 from holdfast.worker.child import serve
@@ -146,6 +146,8 @@ def _judged(answer: wire.Answer, task: Grabbed, handler: Handler) -> Outcome:
             return verdict.of_result(task, handler, Again(delay_s, resets))
         case wire.AskedGone():
             return verdict.of_result(task, handler, Gone())
+        case wire.AskedEnd():
+            return verdict.of_result(task, handler, EndSchedule())
         case wire.Unfit(reason=reason, has_run=True):
             return verdict.parked(task, f"the handler ran, but its result {reason}")
         case wire.Unfit(reason=reason):

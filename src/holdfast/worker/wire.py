@@ -43,6 +43,10 @@ class AskedGone(msgspec.Struct, tag=True, array_like=True, gc=False):
     pass
 
 
+class AskedEnd(msgspec.Struct, tag=True, array_like=True, gc=False):
+    pass
+
+
 class Raised(msgspec.Struct, tag=True, array_like=True, gc=False):
     """An exception, as text; `types` says where its class and its bases are, nearest first."""
 
@@ -60,7 +64,7 @@ class Unfit(msgspec.Struct, tag=True, array_like=True, gc=False):
     has_run: bool
 
 
-Answer = Started | Returned | AskedAgain | AskedGone | Raised | Unfit
+Answer = Started | Returned | AskedAgain | AskedGone | AskedEnd | Raised | Unfit
 
 _encoder = msgspec.msgpack.Encoder()
 _orders = msgspec.msgpack.Decoder(Order)

@@ -20,7 +20,7 @@ from holdfast.clock import Clock
 from holdfast.errors import Unavailable
 from holdfast.handler import Handler, Registry
 from holdfast.ids import NodeId
-from holdfast.outcomes import Again, Gone, Later, ParkInError
+from holdfast.outcomes import Again, EndSchedule, Gone, Later, ParkInError
 from holdfast.payload import PayloadUnreadable
 from holdfast.store import Tasks
 from holdfast.task import Event, Grabbed, Outcome, TaskId
@@ -255,7 +255,7 @@ class Worker:
         try:
             run.begin()
             result = await limited(handler, handler.function(values)) if values else None
-            said = result if isinstance(result, Again | Gone) else None
+            said = result if isinstance(result, Again | Gone | EndSchedule) else None
             outcomes = [verdict.of_result(task, handler, said) for task in readable]
         except asyncio.CancelledError as error:
             outcomes = [self._interrupted(run, task, handler, error) for task in readable]
@@ -268,6 +268,8 @@ class Worker:
 
     def _failed(self, task: Grabbed, handler: Handler, error: BaseException) -> Outcome:
         outcome = verdict.of_error(task, handler, error, rng=self._rng)
+        if task.metadata is not None:
+            outcome = verdict.before_next_run(task, outcome, self._clock.now())
         self._events.emit(AttemptFailed(task.id, task.kind, task.attempt, outcome.error or ""))
         return outcome
 

@@ -24,6 +24,7 @@ from holdfast.stores.postgres.rings import PostgresRings
 from holdfast.stores.postgres.rulebook import PostgresRulebook
 from holdfast.stores.postgres.search import PostgresSearch
 from holdfast.stores.postgres.tasks import PostgresTasks
+from holdfast.stores.postgres.timetable import PostgresTimetable
 
 
 class PostgresStore(
@@ -33,6 +34,7 @@ class PostgresStore(
     PostgresAgenda,
     PostgresRulebook,
     PostgresRings,
+    PostgresTimetable,
     PostgresSearch,
 ):
     """`holdfast.store.Store` on PostgreSQL 14 and later.

@@ -36,13 +36,21 @@ from holdfast.stores.sqlite.rulebook import RulebookRole
 from holdfast.stores.sqlite.search import SearchRole
 from holdfast.stores.sqlite.statements import run
 from holdfast.stores.sqlite.tasks import TasksRole
+from holdfast.stores.sqlite.timetable import TimetableRole
 from holdfast.stores.sqlite.writer import Writer
 
 PATIENCE_S = 5.0  # how long an enqueue waits for somebody's write transaction
 
 
 class SQLiteStore(
-    TasksRole, BacklogsRole, LeasesRole, AgendaRole, RulebookRole, RingsRole, SearchRole
+    TasksRole,
+    BacklogsRole,
+    LeasesRole,
+    AgendaRole,
+    RulebookRole,
+    RingsRole,
+    TimetableRole,
+    SearchRole,
 ):
     """Fulfils `holdfast.store.Store`.
 

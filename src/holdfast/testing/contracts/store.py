@@ -14,7 +14,7 @@ the store's archive is aged, else the promises about cleaning are skipped, visib
 
 from __future__ import annotations
 
-from holdfast.testing.contracts import backlogs, duties, rings, rules, tasks
+from holdfast.testing.contracts import backlogs, duties, rings, rules, schedules, tasks
 
 
 class StoreContract(
@@ -35,6 +35,7 @@ class StoreContract(
     duties.CleanerContract,
     rules.RulebookContract,
     rings.RingsContract,
+    schedules.SchedulesContract,
     duties.SearchContract,
     duties.LifeContract,
 ):
