@@ -1,3 +1,3 @@
 """The schema that this version of the code makes."""
 
-NEWEST = 5
+NEWEST = 6

@@ -24,6 +24,8 @@ VALUES = {
     "outcomes",
     "limit",
     "ring",
+    "timing",
+    "schedule",
     "insight",
     "probes",
     "fingerprint",
@@ -31,7 +33,7 @@ VALUES = {
 CONTRACTS = {"store", "bus", "coordinator", "booking", "handler", "transactions"} | VALUES
 CORE = {"client", "dispatch", "worker", "duties"} | CONTRACTS
 ADAPTERS = {"stores", "buses", "coordinators", "callers"}
-EDGES = {"tasks", "queues", "node", "config", "app"}
+EDGES = {"tasks", "queues", "schedules", "node", "config", "app"}
 
 # Which part may import which.  A part that is missing here fails the test, so that every new part
 # declares itself, and chains of imports are covered.
@@ -41,13 +43,14 @@ MAY_IMPORT = {
     **dict.fromkeys(CONTRACTS - VALUES, VALUES | {"booking"}),
     **dict.fromkeys(CORE - CONTRACTS, CONTRACTS),
     **dict.fromkeys(ADAPTERS, CONTRACTS),
-    "tasks": CONTRACTS | {"client"},
+    "schedules": CONTRACTS | {"client"},
+    "tasks": CONTRACTS | {"client", "schedules"},
     "queues": CONTRACTS,
     "node": CORE | ADAPTERS,
     "config": VALUES | {"node"},
     "why": CONTRACTS | {"queues"},
     "doctor": CONTRACTS | {"config"},
-    "app": CORE | {"tasks", "queues", "node", "config"},
+    "app": CORE | {"tasks", "queues", "schedules", "node", "config"},
     "testing": CORE | ADAPTERS | EDGES,
     "bench": CORE | ADAPTERS | EDGES | {"testing"},
     "demo": CORE | ADAPTERS | EDGES | {"testing"},

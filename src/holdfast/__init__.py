@@ -11,12 +11,24 @@ from holdfast.errors import HoldfastError
 from holdfast.limit import Limit, Rules
 from holdfast.node.node import Node
 from holdfast.node.settings import NodeSettings
-from holdfast.outcomes import Again, CancelTask, GiveUp, Gone, Later, ParkInError, RetryAfter
+from holdfast.outcomes import (
+    Again,
+    CancelTask,
+    EndSchedule,
+    GiveUp,
+    Gone,
+    Later,
+    ParkInError,
+    RetryAfter,
+)
 from holdfast.policy import Deadline, Retention, Retry, Sharding, Spread, Unique
 from holdfast.queues import Queue
+from holdfast.schedule import Schedule, ScheduleSlot
+from holdfast.schedules import Schedules
 from holdfast.store import Answer
 from holdfast.task import State, Task
 from holdfast.tasks import Handle, TaskDefinition
+from holdfast.timing import At, Cron, Every
 from holdfast.worker.context import CurrentTask, current_task
 from holdfast.worker.memory import collect_seldom
 
@@ -26,11 +38,15 @@ __all__ = [
     "Again",
     "AllOf",
     "Answer",
+    "At",
     "BacklogSize",
     "Booking",
     "CancelTask",
+    "Cron",
     "CurrentTask",
     "Deadline",
+    "EndSchedule",
+    "Every",
     "FixedSlots",
     "Full",
     "GiveUp",
@@ -50,6 +66,9 @@ __all__ = [
     "Retry",
     "RetryAfter",
     "Rules",
+    "Schedule",
+    "ScheduleSlot",
+    "Schedules",
     "Sharding",
     "Spread",
     "State",

@@ -35,7 +35,7 @@ from typing import (
 
 from holdfast.booking import Booking
 from holdfast.bus import Bus
-from holdfast.client import Client, trigger_of
+from holdfast.client import Client
 from holdfast.clock import Clock, SystemClock
 from holdfast.config import Config, load_config
 from holdfast.errors import ConfigurationError, UnknownTask
@@ -56,8 +56,17 @@ from holdfast.policy import (
 )
 from holdfast.portal import Portal
 from holdfast.queues import Queue
+from holdfast.schedules import Schedules
 from holdfast.store import Store
-from holdfast.task import PRIORITY_DEFAULT, Enqueued, NewTask, Task, TaskId, clamped_priority
+from holdfast.task import (
+    PRIORITY_DEFAULT,
+    Enqueued,
+    NewTask,
+    Task,
+    TaskId,
+    clamped_priority,
+    trigger_of,
+)
 from holdfast.tasks import Handle, TaskDefinition
 from holdfast.telemetry.events import Events
 from holdfast.telemetry.logs import LOGGER, log_events
@@ -108,6 +117,7 @@ class Holdfast:
         self.events = Events()
         self.registry = Registry()
         self.tracing: Tracing | None = None
+        self.schedules = Schedules(self.store, self.client, events=self.events)
         self._clock = clock or SystemClock()
         self._rng = rng or Random()
         self._runtimes: dict[asyncio.AbstractEventLoop, Runtime] = {}
@@ -316,6 +326,7 @@ class Holdfast:
         for name in names:
             self.registry.require_queue(name)
         runtime = await self._runtime()
+        await self.schedules.register()
         node = make_node(
             runtime,
             self.registry,

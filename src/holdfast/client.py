@@ -14,28 +14,12 @@ from dataclasses import replace
 from holdfast.bus import Bus
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
 from holdfast.store import Answer, Change, Changed, Store
-from holdfast.task import Enqueued, Event, NewTask, State, Task, TaskId, Trigger
+from holdfast.task import Enqueued, Event, NewTask, State, Task, TaskId, trigger_of
 from holdfast.telemetry.carrier import without_trace
 from holdfast.telemetry.events import Events, TaskEnqueued
 
 BATCH_MAX = 1_000
 FLIGHTS_MAX = 2
-
-
-def trigger_of(task: NewTask, enqueued: Enqueued) -> Trigger:
-    """The hint that goes out once the task is committed."""
-    return Trigger(
-        enqueued.id,
-        1,
-        task.queue,
-        task.partition,
-        task.kind,
-        task.priority,
-        task.fairness_key,
-        task.weight,
-        task.ordering_key,
-        enqueued.due_at,
-    )
 
 
 class Client:

@@ -40,6 +40,7 @@ class View:
     duties: tuple[DutyRecord, ...] = ()
     asked: str | None = None  # what a person wants this node to do
     rules_version: int = 0  # of what was set at run time
+    served: frozenset[str] = frozenset()  # queues that some live node serves
 
 
 class Coordinator(Protocol):

@@ -88,7 +88,19 @@ class Troubles(NamedTuple):
     stuck: int  # PROCESSING past their deadline
 
 
+class Health(NamedTuple):
+    """What slows a store down over time, where it has such things."""
+
+    dead_rows: Mapping[str, int]  # by table
+    oldest_snapshot_s: float | None = None  # for so long vacuum could not clean up behind anybody
+    oldest_snapshot_pid: int | None = None
+
+
 class Insight(Protocol):
+    async def health(self) -> Health:
+        """Dead rows and the oldest snapshot; empty for a store that knows neither."""
+        ...
+
     async def standing(self, id: TaskId) -> Standing | None:
         """What is known of one task, hot or archived; None: no such task."""
         ...

@@ -1,9 +1,10 @@
 """What a handler may say besides returning a result or raising an error.
 
-Return one of the first three, raise one of the others:
+Return one of the first four, raise one of the others:
 
     return Again(delay=60)            commit this run and repeat the task
     return Gone()                     done, and leave no row behind
+    return EndSchedule()              done, and the schedule that fired the task fires no more
     return later                      a Later: somebody will report the end of this run
     raise RetryAfter(60)              this run failed; repeat it then, whatever the policy says
     raise GiveUp("card expired")      FAILED, on purpose
@@ -39,6 +40,14 @@ class Gone:
     """Done; delete the task instead of keeping it in the archive."""
 
 
+@dataclass(frozen=True, slots=True)
+class EndSchedule:
+    """Done; and the schedule that fired this task ends with it, in the same transaction.
+
+    What it fired before still runs.  A task that no schedule fired is just done.
+    """
+
+
 class Later(Generic[R]):
     """The end of a run that somebody else will report: a callback, a reply, another thread.
 
@@ -54,7 +63,7 @@ class Later(Generic[R]):
         self._is_closed = False
         self._tell: Callable[[], None] | None = None
 
-    def done(self, result: R | Again | Gone | None = None) -> bool:
+    def done(self, result: R | Again | Gone | EndSchedule | None = None) -> bool:
         """Report a result, or what else a handler may return.  False: too late to count."""
         return self._reported(result, None)
 

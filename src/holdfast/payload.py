@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.errors import ConfigurationError, PayloadRefused, WrongArguments
-from holdfast.outcomes import Again, Gone, Later
+from holdfast.outcomes import Again, EndSchedule, Gone, Later
 
 PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
 COMPRESSED_FROM_BYTES = 128
@@ -300,7 +300,7 @@ def _without_outcomes(type_: Any) -> Any:
     if type_ is Later or origin is Later:
         inner = typing.get_args(type_)
         return _without_outcomes(inner[0]) if inner else Any
-    if type_ is Again or type_ is Gone:
+    if type_ in (Again, Gone, EndSchedule):
         return None
     if origin is typing.Union or origin is types.UnionType:
         kept = [one for one in map(_without_outcomes, typing.get_args(type_)) if one is not Any]

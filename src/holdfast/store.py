@@ -9,6 +9,7 @@ A store is a set of small roles; each part of the engine asks for the narrowest 
     Agenda     duties                 submit_due · submit_overdue · overdue · resume_lost · park …
     Rulebook   node, CLI              rules · change_rules · allot
     Rings      ring                   ring_latest · ring_append · ring_records · ring_rotate
+    Timetable  scheduler, CLI         schedules · put_schedule · fire_schedule (holdfast.schedule)
     Search     CLI, node              find · counts · survey · unknown_queues
     Insight    people                 standing · waiting_kinds · troubles (`holdfast.insight`)
 
@@ -36,6 +37,7 @@ from holdfast.ids import NodeId
 from holdfast.insight import Insight
 from holdfast.limit import Limit, Mode, Rules, Share, Want
 from holdfast.ring import DutyRecord, Kept, RingRecord
+from holdfast.schedule import Timetable
 from holdfast.sql.query import Script
 from holdfast.task import Enqueued, Event, Grabbed, NewTask, Outcome, State, Task, TaskId, Trigger
 from holdfast.telemetry.events import QueueSurvey
@@ -613,7 +615,19 @@ class Search(Protocol):
         ...
 
 
-class Store(Tasks, Backlogs, Leases, Duties, Agenda, Rulebook, Rings, Search, Insight, Protocol):
+class Store(
+    Tasks,
+    Backlogs,
+    Leases,
+    Duties,
+    Agenda,
+    Rulebook,
+    Rings,
+    Timetable,
+    Search,
+    Insight,
+    Protocol,
+):
     """All roles, and the life of the thing itself."""
 
     @property

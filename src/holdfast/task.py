@@ -159,6 +159,7 @@ class Outcome(NamedTuple):
     resets: bool = False  # whether a retry starts counting attempts anew
     keep: bool = True  # False: SUCCEEDED leaves no row in the archive
     forgives: bool = True  # False: the handler did not end, so its losses go on being counted
+    ends: str | None = None  # the schedule that ends with this outcome, if it is recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +190,22 @@ class Task:
     def moved(self, event: Event) -> Task:
         """The task after `event`, one version later."""
         return replace(self, state=MOVES[self.state, event], version=self.version + 1)
+
+
+def trigger_of(task: NewTask, enqueued: Enqueued) -> Trigger:
+    """The hint that goes out once the task is committed."""
+    return Trigger(
+        enqueued.id,
+        1,
+        task.queue,
+        task.partition,
+        task.kind,
+        task.priority,
+        task.fairness_key,
+        task.weight,
+        task.ordering_key,
+        enqueued.due_at,
+    )
 
 
 def clamped_priority(priority: int) -> int:

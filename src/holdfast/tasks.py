@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,10 +22,13 @@ from holdfast.errors import (
 )
 from holdfast.handler import Handler, Registry
 from holdfast.payload import opened
-from holdfast.policy import Seconds, Sharding, Unique, seconds
+from holdfast.policy import Seconds, Sharding, Spread, Unique, seconds
+from holdfast.schedule import Schedule
+from holdfast.schedules import Schedules
 from holdfast.store import Answer, Store
 from holdfast.task import Enqueued, Key, NewTask, State, Task, TaskId, clamped_priority
 from holdfast.telemetry import carrier
+from holdfast.timing import Timing
 
 if TYPE_CHECKING:
     from holdfast.telemetry.tracing import Send, Tracing
@@ -44,6 +47,7 @@ class Gate(Protocol):
 
     registry: Registry
     tracing: Tracing | None
+    schedules: Schedules
 
     async def store(self) -> Store: ...
     async def close(self) -> None: ...
@@ -100,6 +104,12 @@ class Options:
             return self.on_duplicate == "error"
         return isinstance(self.unique, Unique) and self.unique.on_duplicate == "error"
 
+    @property
+    def is_for_one_task(self) -> bool:
+        """Whether something is said that makes no sense for many tasks."""
+        one = (self.delay, self.at, self.unique, self.external_id, self.on_duplicate, self.within)
+        return any(value is not None for value in one)
+
     def key(self, kind: str) -> Key | None:
         if self.external_id is not None:
             period = self.external_id_period
@@ -112,8 +122,10 @@ class Options:
 
     def metadata_bytes(self) -> bytes | None:
         found: dict[str, Any] = {**(self.metadata or {}), **self.given_trace()}
-        if carrier.KEY in found:
-            raise ConfigurationError(f"the field {carrier.KEY!r} of metadata is Holdfast's own")
+        if any(str(name).startswith(("holdfast.", "holdfast:")) for name in found):
+            raise ConfigurationError(
+                "metadata under names that begin with 'holdfast.' or 'holdfast:' is Holdfast's own"
+            )
         if not found:
             return None
         try:
@@ -260,6 +272,45 @@ class Enqueuer(Generic[P, R]):
                 metadata = carrier.with_trace(tasks[0].metadata, send.trace)  # alike for all
                 tasks = [replace(task, metadata=metadata) for task in tasks]
             yield tasks, send
+
+    def schedule(self, name: str, timing: Timing, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Let the task run at these times, with these arguments: say so where it is defined.
+
+        Kept in the store under this name when a node of the app starts, once for all nodes.
+        """
+        self._gate.schedules.declare(name, self._scheduled(name, timing, args, kwargs))
+
+    async def put_schedule(
+        self, name: str, timing: Timing, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Schedule:
+        """The same at run time, for a schedule that is not known when the program is written.
+
+        It replaces the one of this name.  ConfigurationError for a timing without any slot ahead.
+        """
+        return await self._gate.schedules.put(self._scheduled(name, timing, args, kwargs))
+
+    def _scheduled(
+        self, name: str, timing: Timing, args: Any, kwargs: Any
+    ) -> Callable[[int], Schedule]:
+        """Builds the schedule, once it is known how many partitions there are."""
+        options, handler = self._options, self.handler
+        if options.is_for_one_task:
+            raise ConfigurationError(
+                "a schedule fires many tasks: of the options it takes queue, priority, "
+                "fairness_key, weight, ordering_key and metadata"
+            )
+        common = {n: v for n, v in self._in_common.items() if n not in ("delay_s", "due_at", "key")}
+        payload = handler.arguments.seal(args, kwargs)
+        schedule = Schedule(name=name, timing=timing, payload=payload, **common)
+
+        def build(partitions: int) -> Schedule:
+            if type(handler.sharding) is Spread:
+                return schedule
+            key = options.ordering_key
+            chosen = self._gate.partition(handler.sharding, key, partitions)
+            return replace(schedule, partition=chosen)
+
+        return build
 
     def _partition(self, client: Client) -> int:
         sharding, key = self.handler.sharding, self._options.ordering_key

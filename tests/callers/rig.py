@@ -17,12 +17,11 @@ from callers.ways import Way
 from conditions import until
 from holdfast.callers import Kit, Watch, postgres_kit, sqlite_kit, wrap
 from holdfast.callers.watch import has_ended
-from holdfast.client import trigger_of
 from holdfast.clock import SystemClock
 from holdfast.store import Store
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite.store import SQLiteStore
-from holdfast.task import Task, TaskId, Trigger
+from holdfast.task import Task, TaskId, Trigger, trigger_of
 from holdfast.telemetry.events import Events
 from holdfast.testing.build import a_new_task, a_trigger
 

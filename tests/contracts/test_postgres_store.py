@@ -25,7 +25,7 @@ from holdfast.testing.postgres import Server
 
 TABLES = (
     "task, archive, key, partition, backlog, mark, node, counter, limit_rule, weight_rule, "
-    "fairness_rule, share, bucket, ring, ring_record, duty"
+    "fairness_rule, share, bucket, ring, ring_record, duty, schedule"
 )
 OTHERS = (
     "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "

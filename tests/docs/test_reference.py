@@ -14,6 +14,7 @@ from holdfast.app import Holdfast
 from holdfast.node.node import Node
 from holdfast.node.settings import NodeSettings
 from holdfast.queues import Queue
+from holdfast.schedules import Schedules
 from holdfast.tasks import Enqueuer, Handle, Options
 from holdfast.telemetry import events
 from holdfast.telemetry.logs import LEVELS
@@ -51,6 +52,7 @@ def test_every_public_name_is_described_once():
         ("Enqueuing", Enqueuer),
         ("Node", Node),
         ("Queue", Queue),
+        ("Schedules", Schedules),
     ],
 )
 def test_every_method_in_the_page_exists_and_every_documented_one_is_in_the_page(title, owner):

@@ -10,7 +10,7 @@ import signal
 import threading
 from typing import Any
 
-from holdfast import Again, GiveUp, Gone, Holdfast, RetryAfter, current_task
+from holdfast import Again, EndSchedule, GiveUp, Gone, Holdfast, RetryAfter, current_task
 
 app = Holdfast("sqlite:///never-opened.db")
 
@@ -30,6 +30,11 @@ def pid() -> int:
 @app.task(mode="process")
 def attempt_and_note() -> tuple[int, Any]:
     return current_task().attempt, current_task().metadata["note"]
+
+
+@app.task(mode="process")
+def end_schedule() -> EndSchedule:
+    return EndSchedule()
 
 
 @app.task(mode="process")

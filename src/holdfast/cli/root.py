@@ -15,7 +15,7 @@ import typer
 from typer.main import get_command
 
 from holdfast.address import secrets_of
-from holdfast.cli import db, error, node, queue, settings, task
+from holdfast.cli import db, error, node, queue, schedule, settings, task
 from holdfast.cli.completion import ASKED, completion, prepare
 from holdfast.cli.dev import CHILD, dev
 from holdfast.cli.doctor import doctor
@@ -56,6 +56,7 @@ root.add_typer(task.commands, name="task")
 root.add_typer(queue.commands, name="queue")
 root.add_typer(error.commands, name="error")
 root.add_typer(node.commands, name="node")
+root.add_typer(schedule.commands, name="schedule")
 root.add_typer(db.commands, name="db")
 root.add_typer(settings.commands, name="config")
 

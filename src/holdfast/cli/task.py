@@ -67,11 +67,11 @@ def enqueue(
     handler = found.registry.require(kind)
     if queue is not None:
         found.registry.require_queue(queue)
-    positional, named = _arguments(arguments)
+    positional, named = arguments_of(arguments)
     options = {
         "queue": queue,
         "priority": priority,
-        "delay": None if delay is None else _seconds("--delay", delay),
+        "delay": None if delay is None else seconds_of("--delay", delay),
         "fairness_key": fairness_key,
         "ordering_key": ordering_key,
         "unique": _unique(unique, unique_period),
@@ -204,7 +204,7 @@ async def _got(config: Config, id: TaskId) -> list[Task]:
     return [found[id]]
 
 
-def _arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
+def arguments_of(text: str) -> tuple[list[Any], dict[str, Any]]:
     if text == "-":
         text = typer.get_text_stream("stdin").read()
     try:
@@ -224,10 +224,10 @@ def _unique(key: str | None, period: str | None) -> Unique | None:
         if period is not None:
             raise typer.BadParameter("--unique-period needs --unique")
         return None
-    return Unique(key, period=None if period is None else _seconds("--unique-period", period))
+    return Unique(key, period=None if period is None else seconds_of("--unique-period", period))
 
 
-def _seconds(option: str, text: str) -> float:
+def seconds_of(option: str, text: str) -> float:
     try:
         return duration(text)
     except ValueError as error:

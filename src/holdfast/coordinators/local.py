@@ -47,6 +47,7 @@ class LocalCoordinator:
             tuple(look.duties),
             None,
             look.rules_version,
+            frozenset(self._queues),
         )
 
     async def claimed(self, queue: str, epochs: dict[int, int]) -> dict[int, int]:

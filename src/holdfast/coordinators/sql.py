@@ -71,6 +71,7 @@ class SqlCoordinator:
             tuple(look.duties),
             next((member.asked for member in alive if member.node == self._node), None),
             look.rules_version,
+            frozenset(queue for member in alive for queue in member.queues),
         )
 
     async def claimed(self, queue: str, epochs: dict[int, int]) -> dict[int, int]:

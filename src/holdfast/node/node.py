@@ -21,13 +21,13 @@ from holdfast.dispatch.intake import ANYONE
 from holdfast.dispatch.size import BacklogSize, backlog_size
 from holdfast.dispatch.slots import AllOf, FixedSlots, PerKind
 from holdfast.dispatch.table import TriggerTable
-from holdfast.duties.roster import Roster
 from holdfast.errors import UnknownQueue
 from holdfast.handler import Registry
 from holdfast.ids import NodeId
 from holdfast.limit import Mode
-from holdfast.node.duties import make_others, make_waker, plans
+from holdfast.node.duties import NodeDuties, plans
 from holdfast.node.facts import node_facts
+from holdfast.node.kinds import Kinds
 from holdfast.node.lag import LoopWatch, attempts
 from holdfast.node.lease import NodeLease
 from holdfast.node.renewal import Order
@@ -60,22 +60,6 @@ COMPARING_MAX = 0.01  # of the time a node may spend on reading what runs in its
 DRAIN = "drain"  # what a person may ask of a node
 LEAVING_S = 5.0  # for saying good-bye to the store
 DRAINED_POLL_S = 0.05
-
-
-class _Kinds:
-    """The handlers of one queue, as its dispatcher asks for them."""
-
-    def __init__(self, registry: Registry, queue: str) -> None:
-        handlers = [handler for handler in registry if handler.queue == queue]
-        self.deadlines_s = {handler.kind: handler.deadline.seconds for handler in registry}
-        self.skipping_errors = frozenset(h.kind for h in registry if h.skips_errors)
-        self._names = frozenset(h.kind for h in registry)
-        self.mine = sorted(h.kind for h in handlers)
-        # Of all kinds: a task may be enqueued into another queue than its kind's own.
-        self.turns = {handler.kind: handler.turns for handler in registry}
-
-    def handles(self, kind: str) -> bool:
-        return kind in self._names
 
 
 class Node:
@@ -147,7 +131,7 @@ class Node:
         booking = self._make_booking()
         for queue in self.queues:
             self._build(queue, booking)
-        self._roster = self._make_roster()
+        self._duties = self._make_duties()
         try:
             for gate in self._gates.values():
                 await gate.open()
@@ -156,7 +140,7 @@ class Node:
             await self._beat()
         except BaseException:
             await self._bus.unsubscribe(self._hear)
-            await self._roster.stop()
+            await self._duties.stop()
             self._threads.shutdown(wait=False)
             raise
         for queue in self.queues:
@@ -165,6 +149,7 @@ class Node:
         self._run(self._keep_beating(), "beat")
         self._run(self._lease.keep(), "lease")
         self._run(self._watch.keep(), "lag")
+        self._duties.listen()
         self._events.emit(NodeStarted(self.id, self.queues))
         self._vitals.count()
         return self
@@ -183,7 +168,7 @@ class Node:
                 for dispatcher in self._dispatchers.values():
                     await dispatcher.stop()
                 self._is_retiring = True
-                await self._roster.stop()
+                await self._duties.stop()
                 await self._beat()  # others may have the partitions before our attempts end
                 workers = self._workers.values()
                 await asyncio.gather(*(w.drained(self._settings.drain_s) for w in workers))
@@ -201,7 +186,7 @@ class Node:
             self._events.emit(NodeStopped(self.id))
 
     async def _stop_loops(self) -> None:
-        await self._roster.stop()
+        await self._duties.stop()
         loops, self._loops = self._loops, []
         for loop in loops:
             loop.cancel()
@@ -240,7 +225,7 @@ class Node:
     @property
     def duties(self) -> list[str]:
         """The duties that this node keeps now, as far as it knows."""
-        return self._roster.kept
+        return self._duties.kept
 
     async def backlog(self, queue: str) -> BacklogSize:
         """How much waits in the partitions of this node: tasks that may run and do not yet.
@@ -307,7 +292,7 @@ class Node:
         )
 
     def _build(self, queue: str, booking: Booking) -> None:
-        kinds = _Kinds(self._registry, queue)
+        kinds = Kinds(self._registry, queue)
         # Half of the slots at most, so that one half is grabbed while the other is settled.
         half = max(GRAB_BATCH_MIN, self._settings.slots_async // 2)
         limits = self._settings.limits
@@ -346,21 +331,15 @@ class Node:
         self._workers[queue] = worker
         self._dispatchers[queue] = dispatcher
 
-    def _make_roster(self) -> Roster:
-        settings, clock = self._settings, self._clock
-        publish = self._bus.publish
-        self._waker = make_waker(self._store, settings, publish=publish, clock=clock)
-        others = make_others(
-            self._store, settings, publish=publish, clock=clock, events=self._events
-        )
-        return Roster(
+    def _make_duties(self) -> NodeDuties:
+        return NodeDuties(
             self.id,
-            [self._waker, *others] if settings.duties else [],
+            self._store,
+            self._bus,
             coordinator=self._coordinator,
-            clock=clock,
+            settings=self._settings,
+            clock=self._clock,
             events=self._events,
-            tick_s=settings.tick_s,
-            spacing=settings.spacing,
             may_act=self._lease.holds,
         )
 
@@ -371,7 +350,7 @@ class Node:
 
     def _hear(self, queue: str, triggers: Sequence[Trigger]) -> Sequence[Trigger]:
         if queue == WAKER:
-            return self._hear_of_time(triggers)
+            return self._duties.hear_of_time(triggers)
         dispatcher = self._dispatchers[queue]
         if not triggers:
             dispatcher.hear(())
@@ -388,15 +367,6 @@ class Node:
             # What it refuses is ours all the same: nobody else could take it in.
             dispatcher.hear(runnable)
         return strange
-
-    def _hear_of_time(self, triggers: Sequence[Trigger]) -> Sequence[Trigger]:
-        """Somebody will be due: if this node is the waker, it may have to look sooner."""
-        if not self._roster.keeps(self._waker.name):
-            return triggers
-        times = [trigger.due_at for trigger in triggers if trigger.due_at]
-        if not times or self._waker.is_sooner(min(times)):
-            self._roster.wake(self._waker.name)
-        return ()
 
     def _is_for_others(self, trigger: Trigger, owned: Container[int]) -> bool:
         """Whether another node owns its partition or, when anyone may try, only others can run it.
@@ -487,7 +457,7 @@ class Node:
             await self._take(queue, share.claim | unknown)
         await self._resume(view.ended)
         if not self._is_retiring:
-            await self._roster.look(view.duties, view.alive)
+            await self._duties.look(view)
 
     def _must_renew(self, now: float) -> bool:
         """A third of the lease has passed, or we have none, or we have to say that we retire."""

@@ -28,6 +28,8 @@ class NodeSettings:
     unknown_kind_wait_s: float = 300.0
     submitted_deadline_s: float = 1800.0  # a SUBMITTED task that nobody took in is triggered again
     resume_every_s: float = 60.0  # between two looks for stuck tasks
+    watch_every_s: float = 30.0  # between two looks of the watcher
+    stuck_alert_s: float = 300.0  # past its deadline for so long, a task raises an incident
     coordinator: Literal["sql", "local"] = "sql"
     duties: bool = True
     retention: Retention = field(default_factory=Retention)

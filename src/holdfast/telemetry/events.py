@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 Listener = Callable[[object], None]
 
@@ -151,6 +152,30 @@ class AloneRefused:
 
     kind: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFired:
+    """A slot of a schedule has come, and its task was added."""
+
+    schedule: str
+    slot: datetime
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsMissed:
+    """Slots passed while nobody looked, and do not fire any more.  Counted up to 1,000."""
+
+    schedule: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleChanged:
+    """A schedule was put, paused, resumed or dropped by this process."""
+
+    schedule: str
 
 
 @dataclass(frozen=True, slots=True)

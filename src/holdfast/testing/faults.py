@@ -26,6 +26,7 @@ VERBS = frozenset(
         "count_levels", "submit_overdue", "overdue", "resume_overdue", "postpone", "end", "ask",
         "look", "duties", "keep_duties", "ring_latest", "ring_append", "ring_records",
         "ring_rotate",
+        "schedules", "due_schedules", "put_schedule", "fire_schedule", "drop_schedule",
     }
 )  # fmt: skip
 

@@ -50,15 +50,17 @@ from holdfast.testing.model_insight import ModelInsight
 from holdfast.testing.model_partitions import ModelPartitions
 from holdfast.testing.model_rings import ModelRings
 from holdfast.testing.model_rules import ModelRules
+from holdfast.testing.model_schedules import ModelSchedules
 
 WISHES = (Event.RESUMED, Event.RESCHEDULED, Event.CANCELLED, Event.GIVEN_UP)
 
 
-class ModelStore(ModelRules, ModelRings, ModelPartitions, ModelInsight):
+class ModelStore(ModelRules, ModelRings, ModelSchedules, ModelPartitions, ModelInsight):
     def __init__(self, *, clock: Clock) -> None:
         ModelPartitions.__init__(self, clock=clock)
         ModelRules.__init__(self, clock=clock)
         ModelRings.__init__(self)
+        ModelSchedules.__init__(self, clock=clock)
         self._tasks: dict[TaskId, Task] = {}
         self._weights: dict[TaskId, float] = {}
         self._arrived: Counter[TaskId] = Counter()
@@ -212,6 +214,7 @@ class ModelStore(ModelRules, ModelRings, ModelPartitions, ModelInsight):
             fields |= {"due_at": due_at if target is State.WAITING else None, "attempts": attempts}
             self._losses[task.id] *= not outcome.forgives
         self._moved(task, outcome.event, **fields)
+        self._end_schedule(outcome.ends)
         if outcome.event is Event.SUCCEEDED and not outcome.keep:
             self._forget([task.id])
         return True

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.insight import Busy, Elder, Line, Standing, Tokens, Troubles
+from holdfast.insight import Busy, Elder, Health, Line, Standing, Tokens, Troubles
 from holdfast.store import START, ZERO, Column, Mark, Position
 from holdfast.task import State, Task, TaskId, lane_of
 from holdfast.testing.model_partitions import Partition
@@ -23,6 +23,9 @@ class ModelInsight:
 
     def _in_state(self, state: State) -> list[Task]:
         raise NotImplementedError
+
+    async def health(self) -> Health:
+        return Health({})
 
     async def standing(self, id: TaskId) -> Standing | None:
         if (task := self._tasks.get(id)) is None:

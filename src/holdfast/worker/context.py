@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.schedule import SLOT, ScheduleSlot, slot_of
 from holdfast.task import Grabbed, TaskId
 from holdfast.telemetry.carrier import without_trace
 
@@ -31,6 +32,7 @@ class CurrentTask:
     fairness_key: str | None
     enqueued_at: datetime
     metadata: dict[str, Any]  # the caller's own, with the traceparent that it gave, if any
+    schedule: ScheduleSlot | None = None  # which schedule fired the task, and for when
 
 
 _current: ContextVar[Grabbed] = ContextVar("holdfast_current_task")
@@ -39,7 +41,9 @@ _current: ContextVar[Grabbed] = ContextVar("holdfast_current_task")
 def current_task() -> CurrentTask:
     """The attempt that this code runs in; LookupError outside of a handler."""
     task = _current.get()
-    metadata = without_trace(task.metadata)
+    body = without_trace(task.metadata)
+    metadata = msgspec.json.decode(body) if body else {}
+    metadata.pop(SLOT, None)
     return CurrentTask(
         task.id,
         task.version,
@@ -51,7 +55,8 @@ def current_task() -> CurrentTask:
         task.ordering_key,
         task.fairness_key,
         task.enqueued_at,
-        msgspec.json.decode(metadata) if metadata else {},
+        metadata,
+        slot_of(task.metadata),
     )
 
 

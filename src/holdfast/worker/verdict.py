@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import traceback
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -13,6 +14,7 @@ from holdfast.handler import Handler
 from holdfast.outcomes import (
     Again,
     CancelTask,
+    EndSchedule,
     GiveUp,
     Gone,
     ParkInError,
@@ -20,6 +22,7 @@ from holdfast.outcomes import (
 )
 from holdfast.payload import sealed
 from holdfast.policy import Seconds, seconds
+from holdfast.schedule import slot_of
 from holdfast.task import Event, Grabbed, Outcome
 
 ERROR_CHARS_MAX = 8_000
@@ -58,6 +61,10 @@ def of_result(task: Grabbed, handler: Handler, result: Any) -> Outcome:
             return Outcome(task.id, task.version, Event.SUCCEEDED)
         case Gone():
             return Outcome(task.id, task.version, Event.SUCCEEDED, keep=False)
+        case EndSchedule():
+            fired = slot_of(task.metadata)
+            ends = None if fired is None else fired.name
+            return Outcome(task.id, task.version, Event.SUCCEEDED, ends=ends)
         case Again(delay, reset_attempts):
             wait_s = _storable_s(delay)
             return Outcome(
@@ -99,6 +106,21 @@ def _of_error(
     if delay_s is None:
         return parked(task, text)
     return _retry(task, delay_s, text, counts=True)
+
+
+def before_next_run(task: Grabbed, outcome: Outcome, now: datetime) -> Outcome:
+    """The outcome of a failure, given the next regular run of the schedule that fired the task.
+
+    A retry is used only if it is earlier; else the task has failed and the schedule goes on.
+    """
+    fired = slot_of(task.metadata)
+    if outcome.event not in (Event.RETRIED, Event.REPEATED) or fired is None:
+        return outcome
+    if fired.next_at is None or now + timedelta(seconds=outcome.delay_s) < fired.next_at:
+        return outcome
+    why = f"not repeated: its next regular run comes first, at {fired.next_at.isoformat()}"
+    error = storable(f"{outcome.error}\n\n{why}")
+    return Outcome(task.id, task.version, Event.GIVEN_UP, error=error)
 
 
 def parked(task: Grabbed, reason: str) -> Outcome:

@@ -277,6 +277,8 @@ class Worker:
         outcome = verdict.of_error(task, handler, error, rng=self._rng)
         if self._tracing is not None:
             self._tracing.failed(error)
+        if task.metadata is not None:
+            outcome = verdict.before_next_run(task, outcome, self._clock.now())
         self._events.emit(AttemptFailed(task.id, task.kind, task.attempt, outcome.error or ""))
         return outcome
 

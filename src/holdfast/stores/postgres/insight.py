@@ -11,6 +11,7 @@ from holdfast.insight import (
     SAMPLE,
     Busy,
     Elder,
+    Health,
     Line,
     OpenTransaction,
     Standing,
@@ -32,6 +33,12 @@ class PostgresInsight:
     @property
     def partitions(self) -> int:
         raise NotImplementedError
+
+    async def health(self) -> Health:
+        schema = {"schema": self._database.schema}
+        dead = dict(await self._database.read("dead_rows", schema))
+        oldest = await self._database.read("oldest_snapshot", {})
+        return Health(dead, *oldest[0]) if oldest else Health(dead)
 
     async def standing(self, id: TaskId) -> Standing | None:
         return await self._database.together(lambda session: _standing(session, id))

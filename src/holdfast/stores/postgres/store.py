@@ -26,6 +26,7 @@ from holdfast.stores.postgres.rings import PostgresRings
 from holdfast.stores.postgres.rulebook import PostgresRulebook
 from holdfast.stores.postgres.search import PostgresSearch
 from holdfast.stores.postgres.tasks import PostgresTasks
+from holdfast.stores.postgres.timetable import PostgresTimetable
 
 
 class PostgresStore(
@@ -35,6 +36,7 @@ class PostgresStore(
     PostgresAgenda,
     PostgresRulebook,
     PostgresRings,
+    PostgresTimetable,
     PostgresSearch,
     PostgresInsight,
 ):

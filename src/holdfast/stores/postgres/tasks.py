@@ -106,7 +106,10 @@ class PostgresTasks:
         if not outcomes:
             return []
         statements = _settling(outcomes)
-        settled = {row[0] for row in await self._run(statements) or ()}
+        if any(outcome.ends for outcome in outcomes):
+            settled = await self._settle_and_end(statements, outcomes)
+        else:
+            settled = {row[0] for row in await self._run(statements) or ()}
         missing = [outcome for outcome in outcomes if outcome.id not in settled]
         if missing:
             rows = await self._database.read("settled_before", _before(missing) | {"node": node})
@@ -145,6 +148,19 @@ class PostgresTasks:
                 if len(await session.run("hold_shares", params)) < len(shares):
                     return None
             return [row for statement in statements for row in await session.run(*statement)]
+
+        return await self._database.together(both)
+
+    async def _settle_and_end(
+        self, statements: list[tuple[str, dict[str, Any]]], outcomes: Sequence[Outcome]
+    ) -> set[int]:
+        """The ids that were settled; the schedules that they name have ended with them."""
+
+        async def both(session: Session) -> set[int]:
+            settled = {row[0] for each in statements for row in await session.run(*each)}
+            names = {one.ends for one in outcomes if one.ends and one.id in settled}
+            await session.run("end_schedules", {"names": sorted(names)})
+            return settled
 
         return await self._database.together(both)
 
@@ -202,6 +218,8 @@ class PostgresTransaction:
             await self.connection.execute("ROLLBACK TO SAVEPOINT holdfast_settle")
             await self._database.make_archive_days()
             rows = await self._session.run(query, params)
+        if rows and outcome.ends:
+            await self._session.run("end_schedules", {"names": [outcome.ends]})
         return bool(rows)
 
 

@@ -129,6 +129,9 @@ class Settling:
             self._forgive_repeats(db, rows, answers)
         self._finish(db, now, [pair for pair in settled if pair[1] in FINAL])
         self._move_on(db, now, [pair for pair in settled if pair[1] not in FINAL])
+        for outcome, _ in settled:
+            if outcome.ends:
+                run(db, "schedule_end", name=outcome.ends)
         return answers
 
     def _forgive_repeats(

@@ -12,6 +12,7 @@ from holdfast.insight import (
     SAMPLE,
     Busy,
     Elder,
+    Health,
     Line,
     Standing,
     Tokens,
@@ -27,6 +28,10 @@ _LAST = (2**63 - 1, 2**63 - 1)  # a level above all
 
 
 class InsightRole(Threads):
+    async def health(self) -> Health:
+        """See `holdfast.insight.Insight`.  A file has neither dead rows nor vacuum to hold up."""
+        return Health({})
+
     async def standing(self, id: TaskId) -> Standing | None:
         found: Standing | None = await self._browse(lambda db, now: _standing(db, now, id))
         return found

@@ -37,6 +37,7 @@ from holdfast.stores.sqlite.rulebook import RulebookRole
 from holdfast.stores.sqlite.search import SearchRole
 from holdfast.stores.sqlite.statements import run
 from holdfast.stores.sqlite.tasks import TasksRole
+from holdfast.stores.sqlite.timetable import TimetableRole
 from holdfast.stores.sqlite.writer import Writer
 
 PATIENCE_S = 5.0  # how long an enqueue waits for somebody's write transaction
@@ -49,6 +50,7 @@ class SQLiteStore(
     AgendaRole,
     RulebookRole,
     RingsRole,
+    TimetableRole,
     SearchRole,
     InsightRole,
 ):

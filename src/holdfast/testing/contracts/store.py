@@ -14,7 +14,16 @@ the store's archive is aged, else the promises about cleaning are skipped, visib
 
 from __future__ import annotations
 
-from holdfast.testing.contracts import backlogs, duties, insight, rings, rules, surveys, tasks
+from holdfast.testing.contracts import (
+    backlogs,
+    duties,
+    insight,
+    rings,
+    rules,
+    schedules,
+    surveys,
+    tasks,
+)
 
 
 class StoreContract(
@@ -35,6 +44,7 @@ class StoreContract(
     duties.CleanerContract,
     rules.RulebookContract,
     rings.RingsContract,
+    schedules.SchedulesContract,
     duties.SearchContract,
     insight.InsightContract,
     surveys.SurveyContract,

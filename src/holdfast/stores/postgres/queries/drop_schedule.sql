@@ -1,0 +1,1 @@
+DELETE FROM {schema}.schedule AS s WHERE s.name = :name::text RETURNING s.name

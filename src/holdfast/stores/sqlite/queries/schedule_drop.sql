@@ -1,0 +1,1 @@
+DELETE FROM holdfast_schedule WHERE name = :name RETURNING name
