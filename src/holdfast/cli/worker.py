@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Annotated
 
 import typer
@@ -48,7 +48,7 @@ def worker(
         command += ["--verbose"] if LOGGER.isEnabledFor(logging.DEBUG) else ["--quiet"]
         raise typer.Exit(asyncio.run(supervise(found, command, processes)))
     collect_seldom()
-    asyncio.run(_serve(found, queues, until_stdin_ends=until_stdin_ends))
+    asyncio.run(serve([(found, queues)], until_stdin_ends=until_stdin_ends))
 
 
 def log_to_stderr(verbose: bool | None) -> None:
@@ -72,12 +72,18 @@ def _queues(app: Holdfast, named: Sequence[str] | None) -> list[str]:
     return [app.registry.require_queue(name) for name in queues]
 
 
-async def _serve(app: Holdfast, queues: Sequence[str], *, until_stdin_ends: bool) -> None:
+async def serve(
+    served: Sequence[tuple[Holdfast, Sequence[str]]], *, until_stdin_ends: bool
+) -> None:
+    """A node for each app with its queues, until a signal."""
     stop = asyncio.Event()
     _on_signals(stop.set)
     if until_stdin_ends:
         _watch_stdin(stop.set)
-    async with app, app.node(queues):
+    async with AsyncExitStack() as nodes:
+        for app, queues in served:
+            await nodes.enter_async_context(app)
+            await nodes.enter_async_context(app.node(queues))
         await stop.wait()
         LOGGER.info("stopping: running attempts may finish; a second signal ends at once")
 
