@@ -55,6 +55,7 @@ MAY_IMPORT = {
     "bench": CORE | ADAPTERS | EDGES | {"testing"},
     "demo": CORE | ADAPTERS | EDGES | {"testing"},
     "cli": CORE | ADAPTERS | EDGES | {"testing", "bench", "demo", "why", "doctor"},
+    "integrations": CORE | EDGES | {"cli"},  # a framework's own commands are commands of ours
 }
 
 # Where a third-party driver may be imported: in one folder for each family.  The bench is exempt:
@@ -66,7 +67,12 @@ DRIVERS = {
     "pgqueuer": ("bench/",),
     "psycopg": ("callers/",),
     "sqlalchemy": ("callers/",),
-    "django": ("callers/",),
+    "django": ("callers/", "integrations/django/"),
+    "django_tasks": ("integrations/django/",),
+    "asgiref": ("integrations/django/",),
+    "fastapi": (),
+    "starlette": (),
+    "flask": (),
     "prometheus_client": ("telemetry/metrics.py",),
     "opentelemetry": ("telemetry/tracing.py",),
     "typer": ("cli/", "bench/cli.py"),

@@ -50,10 +50,11 @@ def test_the_wheel_names_few_dependencies_and_its_command(wheel: zipfile.ZipFile
     metadata = wheel.read("holdfast-0.1.0.dist-info/METADATA").decode()
     needed = re.findall(r"^Requires-Dist: ([a-z0-9-]+)[^;\n]*$", metadata, re.MULTILINE)
 
-    assert sorted(needed) == ["msgspec", "rich", "typer"]
+    assert sorted(needed) == ["cronsim", "msgspec", "rich", "typer"]
     assert "Requires-Python: >=3.11" in metadata
     entry_points = wheel.read("holdfast-0.1.0.dist-info/entry_points.txt").decode()
     assert "holdfast = holdfast.cli:main" in entry_points
+    assert "[pytest11]\nholdfast = holdfast.testing.pytest_plugin" in entry_points
 
 
 def test_the_same_tree_gives_the_same_bytes(wheel: zipfile.ZipFile, tmp_path: Path):

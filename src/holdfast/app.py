@@ -11,12 +11,10 @@ programs without a loop use a thread with a loop of its own, behind the `…_syn
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from itertools import count
 from random import Random
@@ -40,8 +38,9 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.config import Config, load_config
 from holdfast.errors import ConfigurationError, UnknownTask
 from holdfast.handler import Handler, Mode, Registry
-from holdfast.node.compose import Runtime, make_node, make_store, open_runtime
+from holdfast.node.compose import make_node
 from holdfast.node.node import Node
+from holdfast.node.runtimes import Runtimes
 from holdfast.node.settings import NodeSettings
 from holdfast.outcomes import Later
 from holdfast.payload import Arguments, Codec
@@ -54,7 +53,6 @@ from holdfast.policy import (
     Spread,
     seconds,
 )
-from holdfast.portal import Portal
 from holdfast.queues import Queue
 from holdfast.schedules import Schedules
 from holdfast.store import Store
@@ -120,14 +118,10 @@ class Holdfast:
         self.schedules = Schedules(self.store, self.client, events=self.events)
         self._clock = clock or SystemClock()
         self._rng = rng or Random()
-        self._runtimes: dict[asyncio.AbstractEventLoop, Runtime] = {}
-        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
-        self._shared: Store | None = None
         self._wrap_store = wrap_store
         self._wrap_bus = wrap_bus
-        self._portal = Portal()
+        self._runtimes = self._no_runtimes()
         self._spread = count(self._rng.getrandbits(16))
-        self._lock = threading.Lock()
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────
 
@@ -325,7 +319,7 @@ class Holdfast:
             raise ConfigurationError("this app has no tasks yet: there is nothing to serve")
         for name in names:
             self.registry.require_queue(name)
-        runtime = await self._runtime()
+        runtime = await self._runtimes.get()
         await self.schedules.register()
         node = make_node(
             runtime,
@@ -381,7 +375,7 @@ class Holdfast:
     # ── life ──────────────────────────────────────────────────────────────────────────────
 
     async def __aenter__(self) -> Self:
-        await self._runtime()
+        await self._runtimes.get()
         return self
 
     async def __aexit__(
@@ -394,39 +388,49 @@ class Holdfast:
 
     async def close(self) -> None:
         """Close what this event loop opened.  Tasks that were enqueued stay enqueued."""
-        runtime = self._runtimes.pop(asyncio.get_running_loop(), None)
-        if runtime is not None:
-            await runtime.close()
-        if not self._runtimes and not self._portal.is_started:
-            await self._close_shared()
+        await self._runtimes.close()
 
     def close_sync(self) -> None:
         """Close what the sync methods opened."""
-        if self._portal.is_started:
-            self._portal.call(self.close())
-            if not self._runtimes:
-                self._portal.call(self._close_shared())
-            self._portal.close()
+        self._runtimes.close_sync()
+
+    @contextmanager
+    def standing_in(self, url: str, *, clock: Clock) -> Iterator[None]:
+        """For tests: within the block the app works on another store, by another clock.
+
+        What was open before stays open and is used again afterwards; what the block has opened
+        is closed at its end.
+        """
+        before = self.config, self._clock, self._runtimes
+        self.config = replace(self.config, url=url, listen_url=None, pooled=None)
+        self._clock = clock
+        self._runtimes = self._no_runtimes()
+        try:
+            yield
+        finally:
+            opened = self._runtimes
+            self.config, self._clock, self._runtimes = before
+            opened.close_all()
 
     async def store(self) -> Store:
         """The open store of this event loop."""
-        return (await self._runtime()).store
+        return (await self._runtimes.get()).store
 
     # ── what definitions and handles ask for ──────────────────────────────────────────────
 
     def client_now(self) -> Client | None:  # if this loop has opened one already
-        runtime = self._runtimes.get(asyncio.get_running_loop())
+        runtime = self._runtimes.here
         return None if runtime is None else runtime.client
 
     async def client(self) -> Client:
-        return (await self._runtime()).client
+        return (await self._runtimes.get()).client
 
     def require_queue(self, queue: str) -> str:
         return self.registry.require_queue(queue)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine for sync code, on the portal's loop."""
-        return self._portal.call(work)
+        return self._runtimes.call(work)
 
     def partition(self, sharding: Sharding, ordering_key: str | None, partitions: int) -> int:
         partition = sharding.partition(
@@ -439,10 +443,10 @@ class Holdfast:
         return partition
 
     def partition_sync(self, sharding: Sharding, ordering_key: str | None) -> int:
-        return self.partition(sharding, ordering_key, self._any_runtime().store.partitions)
+        return self.partition(sharding, ordering_key, self._runtimes.any().store.partitions)
 
     async def enqueue_within(self, connection: Any, tasks: list[NewTask]) -> list[Enqueued]:
-        runtime = await self._runtime()
+        runtime = await self._runtimes.get()
         caller = runtime.caller(connection)
         if not caller.is_async:
             enqueued = caller.run_sync(runtime.store.enqueueing(tasks))
@@ -451,63 +455,21 @@ class Holdfast:
         return _sent(caller, tasks, enqueued)
 
     def enqueue_within_sync(self, connection: Any, tasks: list[NewTask]) -> list[Enqueued]:
-        runtime = self._any_runtime()
+        runtime = self._runtimes.any()
         caller = runtime.caller(connection)
         if caller.is_async:
             raise ConfigurationError("this connection is async: await enqueue() instead")
         return _sent(caller, tasks, caller.run_sync(runtime.store.enqueueing(tasks)))
 
-    # ── runtimes ──────────────────────────────────────────────────────────────────────────
-
-    async def _runtime(self) -> Runtime:
-        loop = asyncio.get_running_loop()
-        runtime = self._runtimes.get(loop)
-        if runtime is not None:
-            return runtime
-        async with self._opening.setdefault(loop, asyncio.Lock()):
-            runtime = self._runtimes.get(loop)
-            if runtime is None:
-                runtime = await self._open()
-                self._runtimes[loop] = runtime
-        self._opening.pop(loop, None)
-        return runtime
-
-    async def _open(self) -> Runtime:
-        with self._lock:
-            for loop in [loop for loop in self._runtimes if loop.is_closed()]:
-                del self._runtimes[loop]
-            store, is_shared = self._make_store()
-        return await open_runtime(
+    def _no_runtimes(self) -> Runtimes:
+        return Runtimes(
             self.config.address,
-            store,
+            clock=self._clock,
+            rng=self._rng,
             events=self.events,
-            owns_store=not is_shared,
+            wrap_store=self._wrap_store,
             wrap_bus=self._wrap_bus,
         )
-
-    def _make_store(self) -> tuple[Store, bool]:
-        """On SQLite all loops of a process share one store: it must stay the only checkpointer."""
-        if not self.config.url.startswith("sqlite:"):
-            return self._new_store(), False
-        if self._shared is None:
-            self._shared = self._new_store()
-        return self._shared, True
-
-    def _new_store(self) -> Store:
-        store = make_store(self.config.address, clock=self._clock, rng=self._rng)
-        return self._wrap_store(store) if self._wrap_store else store
-
-    async def _close_shared(self) -> None:
-        store, self._shared = self._shared, None
-        if store is not None:
-            await store.close()
-
-    def _any_runtime(self) -> Runtime:
-        """A runtime whose loop is alive; the portal's when there is no other."""
-        for loop, runtime in list(self._runtimes.items()):
-            if loop.is_running():
-                return runtime
-        return self._portal.call(self._runtime())
 
 
 class _Decorator:

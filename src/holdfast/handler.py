@@ -42,6 +42,16 @@ class Registry:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._wraps: list[Callable[[Handler], Handler]] = []
+
+    def wrap(self, around: Callable[[Handler], Handler]) -> None:
+        """Put `around` every handler, also those that come later.
+
+        Nodes that start from now on run what it answers; a task that is called directly does not.
+        """
+        self._wraps.append(around)
+        for kind, handler in self._handlers.items():
+            self._handlers[kind] = around(handler)
 
     def add(self, handler: Handler) -> None:
         if handler.kind in self._handlers:
@@ -50,6 +60,8 @@ class Registry:
                 f"two handlers for kind {handler.kind!r}: {_where(other)} and "
                 f"{_where(handler.function)}; give one of them another name="
             )
+        for around in self._wraps:
+            handler = around(handler)
         self._handlers[handler.kind] = handler
 
     def get(self, kind: str) -> Handler | None:

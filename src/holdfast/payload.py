@@ -170,6 +170,15 @@ class Arguments:
         named = msgspec.structs.asdict(values)
         return tuple(named.pop(name) for name in self._positional), named
 
+    def named(self, envelope: bytes) -> dict[str, Any]:
+        """The arguments by name, defaults filled in, or PayloadUnreadable."""
+        values = self._codec.decode(opened(envelope, bytes_max=self._bytes_max))
+        return msgspec.structs.asdict(values)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._names
+
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self._positional):
             raise WrongArguments(

@@ -35,7 +35,13 @@ class Portal:
             return self._loop
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine there and wait for it here.  Never call it from the portal's thread."""
+        """Run the coroutine there and wait for it here; RuntimeError on the portal's own thread."""
+        if self._thread is threading.current_thread():
+            work.close()
+            raise RuntimeError(
+                "a …_sync method was called on the event loop that it waits for: await the "
+                "method without _sync instead"
+            )
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def close(self) -> None:

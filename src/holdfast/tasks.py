@@ -216,6 +216,10 @@ class Enqueuer(Generic[P, R]):
         self.handler = handler
         self._options = options
 
+    @property
+    def chosen(self) -> Options:  # what was given as options(…)
+        return self._options
+
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Add a task; durable when it returns, or with your transaction when `within` is given."""
         sealed = self.handler.arguments.seal(args, kwargs)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
 from conditions import until
-from holdfast import Holdfast, Retry
+from holdfast import Holdfast, Retry, State
 from holdfast.booking import Full
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.testing.apps import fresh, opened
 
 
@@ -125,6 +126,38 @@ async def test_what_sync_methods_opened_can_be_closed_inside_of_a_loop(tmp_path)
 
     await asyncio.to_thread(nothing.enqueue_sync)
     app.close_sync()
+
+
+@pytest.mark.parametrize("file", [":memory:", "app.db"])
+async def test_all_loops_of_a_process_share_one_sqlite_store(tmp_path, file):
+    app = Holdfast(f"sqlite:///{file if file == ':memory:' else tmp_path / file}")
+
+    @app.task
+    async def nothing() -> None: ...
+
+    here, there = await asyncio.gather(nothing.enqueue(), asyncio.to_thread(nothing.enqueue_sync))
+
+    assert await app.get(there.id) == await there.task()
+    assert await asyncio.to_thread(here.state_sync) is State.SUBMITTED
+    writers = [one for one in threading.enumerate() if one.name == "holdfast-writer"]
+    await app.close()
+    await asyncio.to_thread(app.close_sync)
+    assert len(writers) == 1 and not writers[0].is_alive()
+
+
+async def test_a_store_that_cannot_be_opened_says_so_to_every_loop(tmp_path):
+    app = Holdfast(f"sqlite:///{tmp_path / 'missing' / 'app.db'}")
+
+    @app.task
+    async def nothing() -> None: ...
+
+    here, there = await asyncio.gather(
+        nothing.enqueue(), asyncio.to_thread(nothing.enqueue_sync), return_exceptions=True
+    )
+
+    await asyncio.to_thread(app.close_sync)
+    assert isinstance(here, StoreUnavailable) and isinstance(there, StoreUnavailable)
+    assert "the file cannot be made" in str(here) and "the file cannot be made" in str(there)
 
 
 @pytest.mark.parametrize("wrong", [{"fairness_key": ""}, {"ordering_key": ""}], ids=str)

@@ -28,11 +28,9 @@ _DIALECTS = {"postgresql": POSTGRES, "sqlite": SQLITE}
 def connection_named(alias: str) -> Any:
     """The connection of this thread to the database that Django's settings call `alias`."""
     try:
-        from django.core.exceptions import ImproperlyConfigured  # type: ignore[import-untyped]
-        from django.db import connections  # type: ignore[import-untyped]
-        from django.utils.connection import (  # type: ignore[import-untyped]
-            ConnectionDoesNotExist,
-        )
+        from django.core.exceptions import ImproperlyConfigured
+        from django.db import connections
+        from django.utils.connection import ConnectionDoesNotExist
     except ImportError as error:
         raise TransactionRefused(
             f"within={alias!r} names a database of Django's, but Django is not installed"

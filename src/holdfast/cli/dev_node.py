@@ -33,7 +33,7 @@ def run_node(app: str, *, greets: bool) -> None:
         note(f"tasks are kept in {redacted_url(found.config.url)}")
         if line := first_enqueue(found, app):
             note(f"a first task:  {line}")
-    asyncio.run(serve(found, queues, until_stdin_ends=True))
+    asyncio.run(serve([(found, queues)], until_stdin_ends=True))
 
 
 def first_enqueue(app: Holdfast, name: str) -> str | None:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Annotated
 
 import typer
@@ -65,7 +65,7 @@ def worker(
         raise typer.Exit(asyncio.run(supervise(found, command, processes, place)))
     collect_seldom()
     with metrics_served(found, place):
-        asyncio.run(serve(found, queues, until_stdin_ends=until_stdin_ends))
+        asyncio.run(serve([(found, queues)], until_stdin_ends=until_stdin_ends))
 
 
 def log_to_stderr(verbose: bool | None) -> None:
@@ -89,15 +89,22 @@ def served_queues(app: Holdfast, named: Sequence[str] | None) -> list[str]:
     return [app.registry.require_queue(name) for name in queues]
 
 
-async def serve(app: Holdfast, queues: Sequence[str], *, until_stdin_ends: bool) -> None:
-    """A node, until a signal, the end of stdin, or a person who asks it to drain."""
+async def serve(
+    served: Sequence[tuple[Holdfast, Sequence[str]]], *, until_stdin_ends: bool
+) -> None:
+    """A node for each app, until a signal, the end of stdin, or a person who asks one to drain."""
     stop = asyncio.Event()
     _on_signals(stop.set)
     if until_stdin_ends:
         _watch_stdin(stop.set)
-    async with app, app.node(queues) as node:
-        await _first_of(stop, node.stopping)
-        asked = "asked to drain" if node.stopping.is_set() else "stopping"
+    async with AsyncExitStack() as stack:
+        nodes = []
+        for app, queues in served:
+            await stack.enter_async_context(app)
+            nodes.append(await stack.enter_async_context(app.node(queues)))
+        await _first_of(stop, *(node.stopping for node in nodes))
+        is_asked = any(node.stopping.is_set() for node in nodes)
+        asked = "asked to drain" if is_asked else "stopping"
         LOGGER.info("%s: running attempts may finish; a second signal ends at once", asked)
 
 

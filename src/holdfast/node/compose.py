@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -93,20 +94,19 @@ async def open_runtime(
     owns_store: bool,
     wrap_bus: Callable[[Bus], Bus] | None = None,
 ) -> Runtime:
-    """Open the store and make its bus.  Nothing is left open when it fails."""
-    await store.open()
-    try:
+    """Make the store's bus, and open the store itself when it is ours alone.
+
+    Nothing is left open when it fails but a store that others share.
+    """
+    async with AsyncExitStack() as unless_done:
+        if owns_store:
+            await store.open()
+            unless_done.push_async_callback(store.close)
         bus = await _make_bus(address, store, events)
-    except BaseException:
-        await store.close()
-        raise
-    wrapped = bus if wrap_bus is None else wrap_bus(bus)
-    try:
+        wrapped = bus if wrap_bus is None else wrap_bus(bus)
+        unless_done.push_async_callback(wrapped.close)
         kit = await _make_kit(address, store, wrapped, events)
-    except BaseException:
-        await wrapped.close()
-        await store.close()
-        raise
+        unless_done.pop_all()
     if hasattr(bus, "is_expecting"):
         bus.is_expecting = lambda: kit.watch.is_waiting
     bus = wrapped
