@@ -33,6 +33,7 @@ from holdfast.node.lease import NodeLease
 from holdfast.node.renewal import Order
 from holdfast.node.settings import NodeSettings
 from holdfast.node.trust import Trust
+from holdfast.node.unhandled import Unhandled
 from holdfast.node.vitals import Vitals
 from holdfast.store import NO_FACTS, Filter, Store
 from holdfast.task import Event, Outcome, State, TaskId, Trigger
@@ -100,7 +101,7 @@ class Node:
         self._rules_version = RulesVersion(store, clock)
         self._strangers: dict[TaskId, int] = {}  # PROCESSING as ours, but not running here
         self._moved_on: dict[TaskId, int] = {}  # running here, but no longer ours
-        self._unhandled_since: dict[TaskId, float] = {}
+        self._unhandled: dict[str, Unhandled] = {}
         self._compared_at = self._orphans_at = clock.seconds()
         self._running_at = 0.0  # from then on we may read again what runs in our name
         self._stopping = asyncio.Event()
@@ -330,6 +331,13 @@ class Node:
         )
         self._workers[queue] = worker
         self._dispatchers[queue] = dispatcher
+        self._unhandled[queue] = Unhandled(
+            queue,
+            dispatcher.intake,
+            self._store,
+            clock=self._clock,
+            wait_s=self._settings.unknown_kind_wait_s,
+        )
 
     def _make_duties(self) -> NodeDuties:
         return NodeDuties(
@@ -519,10 +527,12 @@ class Node:
 
     async def _look_again(self) -> None:
         for queue in self.queues:
-            await self._forget_handled(queue)
+            unhandled = self._unhandled[queue]
+            await unhandled.forget_handled()
             # Few at a time: a bus turns very many into a doorbell, which only owners answer.
             self._bus.publish(self._dispatchers[queue].second_look()[:OFFERED_MAX])
-            await self._park_unhandled(queue)
+            kinds = self._view.kinds.get(queue, frozenset()) if self._view else frozenset()
+            await unhandled.park(kinds)
         now = self._clock.seconds()
         if now - self._compared_at >= self._settings.lease_s / 3:
             self._compared_at = now
@@ -576,39 +586,6 @@ class Node:
             await self._store.settle(outcomes, node=self.id)
             for dispatcher in self._dispatchers.values():
                 dispatcher.hear(())
-
-    async def _park_unhandled(self, queue: str) -> None:
-        """Kinds without a handler: wait for a deploy to arrive, then let a person look."""
-        intake = self._dispatchers[queue].intake
-        now = self._clock.seconds()
-        kinds = self._view.kinds.get(queue, frozenset()) if self._view else frozenset()
-        late: dict[str, dict[TaskId, int]] = {}
-        for id, trigger in intake.unhandled.items():
-            since = self._unhandled_since.setdefault(id, now)
-            if trigger.kind not in kinds and now - since >= self._settings.unknown_kind_wait_s:
-                late.setdefault(trigger.kind, {})[id] = trigger.version
-        for kind, tasks in late.items():
-            text = f"no node that serves queue {queue!r} has a handler for kind {kind!r}"
-            await self._store.park(tasks, text)
-            for id in tasks:
-                intake.unhandled.pop(id, None)
-                intake.finished(id, tasks[id])
-                self._unhandled_since.pop(id, None)
-
-    async def _forget_handled(self, queue: str) -> None:
-        """What another node has run for us, or somebody changed, need not be kept any longer."""
-        intake = self._dispatchers[queue].intake
-        ids = list(intake.unhandled)[:RESUME_BATCH]
-        if not ids:
-            return
-        found = await self._store.get(ids)
-        for id in ids:
-            trigger = intake.unhandled.get(id)
-            if trigger is None or (id in found and found[id].version == trigger.version):
-                continue
-            del intake.unhandled[id]
-            self._unhandled_since.pop(id, None)
-            intake.finished(id, trigger.version)
 
     def _failed(self, verb: str, error: Exception) -> None:
         self._events.emit(StoreFailed(verb, str(error)))
