@@ -41,6 +41,7 @@ MAY_IMPORT = {
     **dict.fromkeys(BASICS, BASICS),
     **dict.fromkeys(VALUES - BASICS, VALUES),
     **dict.fromkeys(CONTRACTS - VALUES, VALUES | {"booking"}),
+    "coordinator": VALUES | {"store"},  # it answers with what the store's leases say
     **dict.fromkeys(CORE - CONTRACTS, CONTRACTS),
     **dict.fromkeys(ADAPTERS, CONTRACTS),
     "schedules": CONTRACTS | {"client"},

@@ -10,6 +10,7 @@ from holdfast.bus import Bus
 from holdfast.clock import Clock
 from holdfast.coordinator import Coordinator, View
 from holdfast.duties.cleaner import Cleaner
+from holdfast.duties.duty import Duty
 from holdfast.duties.resumer import Plan, Resumer
 from holdfast.duties.roster import Roster
 from holdfast.duties.scheduler import Scheduler
@@ -53,30 +54,18 @@ class NodeDuties:
         self._scheduler = Scheduler(
             store, publish=bus.publish, partitions=store.partitions, clock=clock, events=events
         )
-        duties = (
-            self._waker,
-            self._scheduler,
-            Resumer(
-                store,
-                publish=bus.publish,
-                clock=clock,
-                events=events,
-                deliveries_max=settings.deliveries_max,
-                submitted_s=settings.submitted_deadline_s,
-                unknown_queue_s=settings.unknown_kind_wait_s,
-                every_s=settings.resume_every_s,
-            ),
-            Cleaner(store, settings.retention),
-            Watcher(
-                store,
-                node,
-                served=lambda: self._served,
-                clock=clock,
-                events=events,
-                every_s=settings.watch_every_s,
-                stuck_s=settings.stuck_alert_s,
-            ),
+        resumer = Resumer(
+            store,
+            publish=bus.publish,
+            clock=clock,
+            events=events,
+            deliveries_max=settings.deliveries_max,
+            submitted_s=settings.submitted_deadline_s,
+            unknown_queue_s=settings.unknown_kind_wait_s,
+            every_s=settings.resume_every_s,
         )
+        duties: list[Duty] = [self._waker, self._scheduler, resumer, Cleaner(store, settings.retention)]
+        duties.append(self._make_watcher(node, store, settings, clock))
         self._roster = Roster(
             node,
             duties if settings.duties else (),
@@ -86,6 +75,19 @@ class NodeDuties:
             tick_s=settings.tick_s,
             spacing=settings.spacing,
             may_act=may_act,
+        )
+
+    def _make_watcher(
+        self, node: NodeId, store: Store, settings: NodeSettings, clock: Clock
+    ) -> Watcher:
+        return Watcher(
+            store,
+            node,
+            served=lambda: self._served,
+            clock=clock,
+            events=self._events,
+            every_s=settings.watch_every_s,
+            stuck_s=settings.stuck_alert_s,
         )
 
     @property

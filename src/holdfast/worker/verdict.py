@@ -54,7 +54,7 @@ class HandlerCancelled(Exception):
 
 def of_result(task: Grabbed, handler: Handler, result: Any) -> Outcome:
     """The outcome of a handler that returned; a batch handler says nothing of one task's result."""
-    if handler.batch_max is not None and not isinstance(result, Again | Gone):
+    if handler.batch_max is not None and not isinstance(result, Again | Gone | EndSchedule):
         result = None
     match result:
         case None:
