@@ -3,8 +3,8 @@
     frame = length (4 bytes) · MessagePack
 
 The node sends where the handler lives and the grabbed task; the child answers `Started`, then a
-`Reply`, or only that when there is nothing that it can run.  Both ends run the same code, so the format
-may change with every release.
+`Reply`, or only that when there is nothing that it can run.  Both ends run the same code, so the
+format may change with every release.
 """
 
 from __future__ import annotations
