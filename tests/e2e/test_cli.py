@@ -529,13 +529,14 @@ async def migrated(app: holdfast.Holdfast) -> None:
 def make_newer(url: str, request: pytest.FixtureRequest) -> None:
     """Pretend that a Holdfast of the future has migrated the store."""
     if url.startswith("sqlite"):
-        in_file(url, "UPDATE holdfast_meta SET value = 99 WHERE name = 'schema'")
+        in_file(url, "UPDATE holdfast_meta SET value = 99 WHERE name IN ('schema', 'code_min')")
         return
     server: Server = request.getfixturevalue("postgres")
-    server.execute(
+    for statement in (
         "INSERT INTO holdfast.migration (number, name, checksum) VALUES (99, 'future', 'x')",
-        database=url.rpartition("/")[2],
-    )
+        "UPDATE holdfast.meta SET value = '99' WHERE name = 'code_min'",
+    ):
+        server.execute(statement, database=url.rpartition("/")[2])
 
 
 def count_tasks(url: str, request: pytest.FixtureRequest) -> int:

@@ -245,13 +245,20 @@ async def test_tables_that_are_missing_name_the_command(postgres_url):
     assert await a_store(postgres_url).schema_status() == (NEWEST, None)
 
 
-async def test_tables_of_a_newer_version_are_left_alone(postgres, postgres_url):
+async def test_tables_of_a_newer_version_are_left_alone_unless_they_name_ours(
+    postgres, postgres_url
+):
     async with opened(postgres_url) as store:
         (task,) = await grabbed(store)
         async with store.transaction(task, node=NODE) as transaction:
             await transaction.connection.execute(
                 "INSERT INTO holdfast.migration (number, name, checksum) VALUES (99, 'x', 'y')"
             )
+    store = a_store(postgres_url)
+    await store.open()  # they name our version as one that can work with them
+    await store.close()
+    name = postgres_url.rpartition("/")[2]
+    postgres.execute("UPDATE holdfast.meta SET value = '98' WHERE name = 'code_min'", database=name)
 
     for call in (a_store(postgres_url).open, a_store(postgres_url).migrate):
         with pytest.raises(SchemaTooNew, match="newer Holdfast"):

@@ -111,12 +111,19 @@ async def test_many_that_open_a_new_file_at_once_make_one_schema(tmp_path: Path)
     await asyncio.gather(*(store.close() for store in stores))
 
 
-async def test_a_file_of_a_newer_holdfast_is_refused(tmp_path: Path) -> None:
+async def test_a_file_of_a_newer_holdfast_is_refused_unless_it_names_our_version(
+    tmp_path: Path,
+) -> None:
     store = a_store(tmp_path / "app.db")
     await store.open()
     await store.close()
     with closing(sqlite3.connect(tmp_path / "app.db", isolation_level=None)) as db:
         db.execute("UPDATE holdfast_meta SET value = 99 WHERE name = 'schema'")
+
+    await store.open()  # it names our version as one that can work with it
+    await store.close()
+    with closing(sqlite3.connect(tmp_path / "app.db", isolation_level=None)) as db:
+        db.execute("UPDATE holdfast_meta SET value = 98 WHERE name = 'code_min'")
 
     with pytest.raises(SchemaTooNew, match=r"99.*install a newer Holdfast"):
         await store.open()

@@ -64,7 +64,12 @@ class NodeDuties:
             unknown_queue_s=settings.unknown_kind_wait_s,
             every_s=settings.resume_every_s,
         )
-        duties: list[Duty] = [self._waker, self._scheduler, resumer, Cleaner(store, settings.retention)]
+        duties: list[Duty] = [
+            self._waker,
+            self._scheduler,
+            resumer,
+            Cleaner(store, settings.retention),
+        ]
         duties.append(self._make_watcher(node, store, settings, clock))
         self._roster = Roster(
             node,

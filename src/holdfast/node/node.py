@@ -110,17 +110,11 @@ class Node:
         self._plans = plans(registry)
         self._is_retiring = False
         self._vitals = Vitals(id, events=events)
-        self._lease = NodeLease(
-            id,
-            Trust(settings.lease_s if settings.coordinator == "sql" else None),
-            order=order,
-            clock=clock,
-            events=events,
-            went_on=self._go_on,
-        )
-        self._watch = LoopWatch(
-            lambda: attempts(self._workers.values(), registry), clock=clock, events=events
-        )
+        trust = Trust(settings.lease_s if settings.coordinator == "sql" else None)
+        went_on = self._go_on
+        self._lease = NodeLease(id, trust, order=order, clock=clock, events=events, went_on=went_on)
+        running = lambda: attempts(self._workers.values(), registry)  # noqa: E731
+        self._watch = LoopWatch(running, clock=clock, events=events)
 
     # ── life ──────────────────────────────────────────────────────────────────────────────
 
