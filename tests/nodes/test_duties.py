@@ -7,7 +7,6 @@ from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
-from fleet import Fleet
 
 from holdfast import Deadline, Holdfast, State, current_task
 from holdfast.clock import SystemClock
@@ -17,6 +16,7 @@ from holdfast.telemetry.events import DutyTaken, Events, TaskStuck
 from holdfast.testing.apps import migrate
 from holdfast.testing.contracts.builders import NODE, waiting_triggers
 from holdfast.testing.recorder import Recorder
+from nodes.fleet import Fleet
 
 QUICK = {"tick_s": 0.1, "spacing": 1, "lease_s": 2.0}
 DUTIES = {"waker", "resumer", "cleaner", "watcher"}
