@@ -66,7 +66,7 @@ from holdfast.task import (
     trigger_of,
 )
 from holdfast.tasks import Handle, TaskDefinition
-from holdfast.telemetry.events import Events
+from holdfast.telemetry.events import Events, IncidentRaised
 from holdfast.telemetry.logs import LOGGER, log_events
 from holdfast.transactions import Caller
 
@@ -346,6 +346,20 @@ class Holdfast:
         if task is None:
             raise UnknownTask(f"no task has the id {id}; it may have been cleaned away")
         return task
+
+    def on_incident(self, hook: Callable[[IncidentRaised], None]) -> Callable[[], None]:
+        """Call `hook` with each incident that a node of this process raises; call the answer to
+        stop.
+
+        One node in the whole cluster is the watcher, so each incident reaches one hook.  The hook
+        runs on the node's loop: hand over what takes long.
+        """
+
+        def hear(event: object) -> None:
+            if isinstance(event, IncidentRaised):
+                hook(event)
+
+        return self.events.listen(hear, every_task=False)
 
     def queue(self, name: str) -> Queue:
         """The queue, to limit, pause or weigh it while nodes run."""

@@ -50,14 +50,13 @@ class Trouble:
     @property
     def text(self) -> str:
         tasks = "1 task" if self.count == 1 else f"{self.count:,} tasks"
+        what = f"{tasks} of queue {self.queue!r}"
         match self.kind:
             case "error":
-                return f"{tasks} of queue {self.queue!r} in ERROR: holdfast error list"
+                return f"{what} in ERROR: holdfast error list"
             case "stuck":
-                return (
-                    f"{tasks} of queue {self.queue!r} past the deadline: holdfast task list --stuck"
-                )
-        return f"{tasks} of queue {self.queue!r} wait, but no live node serves it"
+                return f"{what} past the deadline: holdfast task list --stuck"
+        return f"{what} waiting, but no live node serves it"
 
 
 class Watcher:

@@ -146,6 +146,18 @@ def handed_back(task: Grabbed) -> Outcome:
     return Outcome(task.id, task.version, Event.REPEATED, counts=False, forgives=False)
 
 
+def cleared(task: Grabbed, error: BaseException) -> Outcome:
+    """A suspect that raised, alone, without harm: again, where everybody runs, and uncounted."""
+    text = error_text(error)
+    return Outcome(task.id, task.version, Event.REPEATED, error=text, counts=False)
+
+
+def is_meant(handler: Handler, error: BaseException) -> bool:
+    """Whether the handler says with this exception what should become of its task."""
+    words = RetryAfter | GiveUp | ParkInError | CancelTask | TimeLimitExceeded
+    return isinstance(error, words) or handler.retry.gives_up(error)
+
+
 def postponed(task: Grabbed, error: BaseException) -> Outcome:
     """An attempt that failed for no fault of its own, as the store did: again, but not at once."""
     return Outcome(

@@ -182,6 +182,12 @@ class Worker:
             outcome = verdict.poisonous(task, lost)
             self._events.emit(AttemptFailed(task.id, task.kind, task.attempt, outcome.error or ""))
             return outcome
+        except Exception as error:
+            if verdict.is_meant(handler, error):
+                raise
+            # It harmed nobody, so it is no suspect any more.  Whether it fails, too, is for the
+            # node to see: the process has not run what the program does at its start.
+            return verdict.cleared(task, error)
         if alone is None:
             return await self._run(run, task, handler)
         return self._unrecorded(run, task, alone)
