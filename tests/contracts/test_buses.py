@@ -11,6 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from holdfast.bus import WAKER
 from holdfast.buses.local import LocalBus
 from holdfast.buses.notices import DOORBELL, channel_of, payloads_of, triggers_in
 from holdfast.buses.postgres import PostgresBus
@@ -250,14 +251,26 @@ class TestPostgresBus(BusContract):
         here, there, heard = server.bus(), server.bus(), Heard()
         await here.open()
         await there.subscribe(["default"], heard)
-        sent = a_trigger(
-            2**62, kind="möbel", fairness_key='a"\0', weight=0.5, ordering_key="k", due_at=START
-        )
+        sent = a_trigger(2**62, kind="möbel", fairness_key='a"\0', weight=0.5, ordering_key="k")
 
         here.publish([sent])
 
         await heard.until(lambda: bool(heard.triggers))
         assert heard.triggers == [sent]
+
+    async def test_what_will_be_due_is_told_to_the_waker_of_whichever_queue(
+        self, server: Server
+    ) -> None:
+        here, there, of_queue, of_waker = server.bus(), server.bus(), Heard(), Heard()
+        await here.open()
+        await there.subscribe(["default"], of_queue)
+        await there.subscribe([WAKER], of_waker)
+
+        here.publish([a_trigger(1, due_at=START), a_trigger(2)])
+
+        await of_waker.until(lambda: of_waker.ids == [1])
+        await of_queue.until(lambda: of_queue.ids == [2])
+        assert of_waker.triggers[0].due_at == START
 
     @pytest.mark.req("TASK-23")
     async def test_each_queue_has_a_channel_of_its_own_between_processes(

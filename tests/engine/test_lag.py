@@ -63,7 +63,7 @@ async def test_a_handler_that_blocks_the_loop_is_named_and_not_those_who_wait():
             running.start("patient", for_ever)
         running.start("blocker", block)
 
-        blocked = await running.heard.until(LoopBlocked)
+        blocked = await running.heard.until(LoopBlocked, timeout_s=30)
 
         assert blocked.kinds == ("blocker",)
         assert 1.0 <= blocked.seconds < 3.0
@@ -80,7 +80,7 @@ async def test_a_handler_that_computes_in_c_is_seen_when_its_call_returns():
         running.start("patient", for_ever)
         running.start("cruncher", compute)
 
-        assert (await running.heard.until(LoopBlocked)).kinds == ("cruncher",)
+        assert (await running.heard.until(LoopBlocked, timeout_s=30)).kinds == ("cruncher",)
 
 
 async def test_a_thread_that_holds_the_interpreter_is_named():
@@ -90,7 +90,7 @@ async def test_a_thread_that_holds_the_interpreter_is_named():
         thread = threading.Thread(target=hold_the_interpreter)
         thread.start()
 
-        blocked = await running.heard.until(LoopBlocked)
+        blocked = await running.heard.until(LoopBlocked, timeout_s=30)
 
         thread.join()
         assert blocked.kinds == ("threaded",)
@@ -102,7 +102,7 @@ async def test_nobody_is_blamed_for_a_pause_of_the_whole_process():
         running.start("threaded", for_ever, mode="thread")
         asyncio.get_running_loop().call_soon(time.sleep, 1.5)
 
-        assert (await running.heard.until(LoopBlocked)).kinds == ()
+        assert (await running.heard.until(LoopBlocked, timeout_s=30)).kinds == ()
 
 
 async def test_the_lag_is_told_once_a_second_and_is_small_on_an_idle_loop():

@@ -12,11 +12,11 @@ import asyncio
 import os
 
 from holdfast.app import Holdfast
+from holdfast.bench.load import QUEUE
+from holdfast.bench.workers import DIARY
 from holdfast.clock import SystemClock
 from holdfast.worker.context import current_task
 
-DIARY = "HOLDFAST_BENCH_DIARY"
-QUEUE = "bench"
 WORK_S = 0.1
 
 app = Holdfast()

@@ -18,8 +18,7 @@ from typing import Any, Literal
 
 from holdfast.app import Holdfast
 from holdfast.bench.ground import Ground, Place
-from holdfast.bench.load import Checked, Run
-from holdfast.bench.patient import QUEUE
+from holdfast.bench.load import QUEUE, Checked, Run
 from holdfast.bench.report import Mark
 from holdfast.bench.workers import Worker, Workers
 from holdfast.clock import SystemClock

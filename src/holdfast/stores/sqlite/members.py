@@ -23,7 +23,7 @@ from holdfast.stores.sqlite.threads import Threads
 class Seen(NamedTuple):
     """What the file said when its version was this."""
 
-    version: int
+    version: tuple[int, int]
     queues: frozenset[str]
     holdings: dict[str, list[Holding]]
     duties: list[tuple[Any, ...]]
@@ -73,8 +73,8 @@ class LeasesRole(Threads):
         return Look(members, dict(seen.holdings), _in_time(seen.duties, now), seen.rules_version)
 
     def _seen_now(self, db: sqlite3.Connection, queues: frozenset[str]) -> Seen:
-        # It tells of the commits of all other connections, and this one only reads.
-        version = db.execute("PRAGMA data_version").fetchone()[0]
+        # The pragma tells of the commits of other connections; in memory there is only one.
+        version = (db.execute("PRAGMA data_version").fetchone()[0], self._writer.commits)
         seen = self._seen
         if seen is None or (seen.version, seen.queues) != (version, queues):
             seen = self._seen = Seen(
