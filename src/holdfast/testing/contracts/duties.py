@@ -115,6 +115,33 @@ class LeasesContract:
         await store.ask(NODE, None)
         assert (await store.members())[0].asked is None
 
+    async def test_a_look_tells_what_the_single_questions_tell_after_each_change(
+        self, store: Store
+    ) -> None:
+        async def is_the_same() -> None:
+            look = await store.look([QUEUE, "other"])
+            assert look.holdings[QUEUE] == await store.holdings(QUEUE)
+            assert look.holdings["other"] == await store.holdings("other")
+            assert [one[:3] for one in look.duties] == [one[:3] for one in await store.duties()]
+            members = [(one.node, one.is_alive, one.number) for one in await store.members()]
+            assert [(one.node, one.is_alive, one.number) for one in look.members] == members
+            assert look.rules_version == await store.rules_version()
+
+        await is_the_same()
+        await store.renew(NODE, lease_s=60, queues=[QUEUE], kinds=[])
+        await is_the_same()
+        epochs = await claimed(store)
+        await is_the_same()
+        await store.wish(QUEUE, [0], node=OTHER)
+        await store.let_go(QUEUE, list(epochs)[:2], node=NODE)
+        await is_the_same()
+        await store.keep_duties([Kept("waker", 0, 60)], node=NODE)
+        await is_the_same()
+        await store.change_rules(QUEUE, weights={"a": 2.0})
+        await is_the_same()
+        await store.leave([NODE])
+        await is_the_same()
+
     async def test_a_dead_node_has_no_lease_partition_or_duty_from_now_on(
         self, store: Store
     ) -> None:
