@@ -175,7 +175,7 @@ def test_a_holder_whose_step_hangs_or_fails_for_ever_is_replaced_though_it_lives
 
     for stuck, heir, after_s in play(scenario):
         assert heir != stuck
-        assert after_s <= 5 + 2 + 4 + 1, "rest, promise, spacing x distance + 1, and a tick"
+        assert after_s <= 5 + 4 + 4 + 1, "rest, grace, spacing x distance + 1, and a tick"
 
 
 def test_a_node_that_is_cut_off_and_comes_back_has_lost_its_duty():
@@ -222,7 +222,7 @@ def test_a_listed_node_that_is_dead_delays_its_duty_by_its_own_delay_at_most():
 
     after_s, behind = play(scenario)
     assert behind == 2
-    assert after_s <= 5 + 2 + (behind * 3 + 1) + 1
+    assert after_s <= 5 + 4 + (behind * 3 + 1) + 1
 
 
 def test_a_node_that_retires_gives_its_duties_up_at_once():

@@ -2,8 +2,9 @@
 
 The node's process and its renewer are measured together.  On PostgreSQL the statements are counted
 in the log of the private server; on the server of `--url`, as the transactions of its database.  On
-SQLite they are what the connections of the node's process run; the look at `data_version`, which
-reads a number from memory that is shared with other processes, is not counted.
+SQLite they are what the connections of the node's process run.  What only begins or ends a
+transaction is not counted, nor are SQLite's pragmas: the look at `data_version`, for one, reads a
+number from memory that is shared with other processes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from inspect import isawaitable
 from pathlib import Path
@@ -27,6 +29,7 @@ from holdfast.bench.report import Mark
 from holdfast.clock import SystemClock
 from holdfast.stores.sqlite.store import SQLiteStore
 
+CONTROL = ("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA")
 SETTLE_S = 3.0  # after the start: takeovers and first looks are not idleness
 
 
@@ -61,7 +64,7 @@ class Idle:
                 place.file, clock=SystemClock(), rng=Random(), connect=counter.connect
             ),
         )
-        return await self._measured(app, lambda: counter.count)
+        return await self._measured(app, counter.counted)
 
     async def _on_postgres(self, place: Place, ground: Ground) -> Run:
         log = ground.folder / "server.log"
@@ -78,14 +81,14 @@ class Idle:
         clock = SystemClock()
         async with app, app.node():
             await asyncio.sleep(SETTLE_S)
-            count, used_s, since = await _now(statements), cpu_s(), clock.seconds()
+            used_s, since = cpu_s(), clock.seconds()
             await asyncio.sleep(self.seconds)
-            passed_s = clock.seconds() - since
-            used_s, count = cpu_s() - used_s, await _now(statements) - count
-        figures: dict[str, float | None] = {
-            "cpu_percent": used_s / passed_s * 100,
-            "statements_per_s": count / passed_s,
-        }
+            cpu_percent = (cpu_s() - used_s) / (clock.seconds() - since) * 100
+            # Counting costs time as well: it begins when the time is known.
+            count, since = await _now(statements), clock.seconds()
+            await asyncio.sleep(self.seconds)
+            per_s = (await _now(statements) - count) / (clock.seconds() - since)
+        figures: dict[str, float | None] = {"cpu_percent": cpu_percent, "statements_per_s": per_s}
         return Run(figures, ())
 
 
@@ -95,14 +98,22 @@ class Statements:
     def __init__(self) -> None:
         self.count = 0
         self._lock = threading.Lock()
+        self._connections: list[sqlite3.Connection] = []
 
     def connect(self, *words: Any, **options: Any) -> sqlite3.Connection:
         connection: sqlite3.Connection = sqlite3.connect(*words, **options)
-        connection.set_trace_callback(self._ran)
+        self._connections.append(connection)
         return connection
 
+    def counted(self) -> int:
+        """How many there were since the first call."""
+        for connection in self._connections:
+            with suppress(sqlite3.ProgrammingError):  # it is closed
+                connection.set_trace_callback(self._ran)
+        return self.count
+
     def _ran(self, statement: str) -> None:
-        if "data_version" not in statement:
+        if not statement.startswith(CONTROL):
             with self._lock:
                 self.count += 1
 
@@ -128,4 +139,13 @@ async def _now(statements: Callable[[], Any]) -> int:
 
 
 def _lines(log: Path) -> int:
-    return sum(b"LOG:  execute" in line or b"LOG:  statement" in line for line in log.open("rb"))
+    """Statements in the log of the server, but for those that only begin or end a transaction."""
+    with log.open("rb") as lines:
+        return sum(
+            b"LOG:  execute" in line or (b"LOG:  statement" in line and not _is_control(line))
+            for line in lines
+        )
+
+
+def _is_control(line: bytes) -> bool:
+    return line.partition(b"statement: ")[2].startswith(tuple(word.encode() for word in CONTROL))

@@ -3,8 +3,8 @@
 Triggers of this process reach its listeners directly.  Another process has no channel to us but
 the file: its commits change `data_version`, which is looked at while somebody listens, and rings
 the doorbell.  There is a look every millisecond while others use the file, and one every 5 ms while
-only we write or when nothing has changed for a while: a look of a busy process costs it a turn of
-the interpreter's lock.
+only we write: a look of a busy process costs it a turn of the interpreter's lock.  When nobody else
+has written for a while the looks become fewer, down to fifty a second.
 
 Commits of our own change it as well, and their triggers come directly.  So a change rings at the
 second look after the commit, unless a commit of our own has explained it by then; then it
@@ -23,8 +23,8 @@ from holdfast.task import Trigger
 from holdfast.telemetry.events import Events, StoreFailed, TriggersPublished
 
 LOOK_S = 0.001
-LOOK_SELDOM_S = 0.005  # while we write ourselves, and when nothing has changed for QUIET_S
-QUIET_S = 10.0
+LOOK_SELDOM_S = 0.005  # while we write ourselves
+RESTS = ((30.0, 0.02), (10.0, 0.01), (2.0, LOOK_SELDOM_S))  # nobody else wrote for so long: rest
 EXPECTED_S = 0.01  # how long a change waits that a caller of this process may explain
 LATE_S = 0.1  # how long a change waits that a commit of our own explains
 BACK_OFF_S = 1.0  # after a look that failed
@@ -87,8 +87,8 @@ class SQLiteBus:
         ring_at, changed_at = float("inf"), loop.time()
         is_changed = is_writing = False
         while True:
-            is_quiet = loop.time() - changed_at > QUIET_S and not is_changed
-            await asyncio.sleep(LOOK_SELDOM_S if is_quiet or is_writing else LOOK_S)
+            quiet_s = 0.0 if is_changed else loop.time() - changed_at
+            await asyncio.sleep(LOOK_SELDOM_S if is_writing else _rest_s(quiet_s))
             before, ours = ours, self._ours()
             is_writing = ours != before
             if is_changed:  # since the look before: by now we know whether it was us
@@ -98,10 +98,10 @@ class SQLiteBus:
             if found is None:
                 await asyncio.sleep(BACK_OFF_S)
             is_changed = found is not None and found != seen
-            if is_changed:
-                changed_at = loop.time()
             if is_changed and ours != before:
                 ring_at, is_changed = loop.time() + LATE_S, False
+            elif is_changed:
+                changed_at = loop.time()
             seen = found
             if ring_at <= loop.time():
                 ring_at = float("inf")
@@ -123,6 +123,10 @@ class SQLiteBus:
     def _ring(self) -> None:
         for queue in self._listeners.queues:
             self._listeners.hear(queue, ())
+
+
+def _rest_s(quiet_s: float) -> float:
+    return next((rest_s for since_s, rest_s in RESTS if quiet_s > since_s), LOOK_S)
 
 
 def _dropped(queue: str, triggers: Sequence[Trigger]) -> None:

@@ -28,7 +28,7 @@ from holdfast.telemetry.events import Events, StoreFailed
 Opened = Callable[[Iterable[str | None] | None], None]
 
 LOOK_S = 0.5  # how often the gate looks whether the rules have changed
-FRESH_S = 0.4  # for so long an answer of the store serves all gates of a node
+LATER_S = 0.05  # so that a tick of the node, which reads it too, comes first
 ASK_S = 0.05  # how often it asks again for what it did not get
 REFRESH_S = 1.0  # how often it says what it uses, also when it needs nothing
 AHEAD_S = 0.2  # tokens of a rate are fetched for so long
@@ -106,14 +106,14 @@ class RulesVersion:
         self._store = store
         self._clock = clock
         self._version = -1
-        self._read_at = float("-inf")
+        self.read_at = float("-inf")
 
     def heard(self, version: int) -> None:
         """Somebody has read it who had to ask the store anyway."""
-        self._version, self._read_at = version, self._clock.seconds()
+        self._version, self.read_at = version, self._clock.seconds()
 
     async def now(self) -> int:
-        if self._clock.seconds() - self._read_at > FRESH_S:
+        if self._clock.seconds() - self.read_at >= LOOK_S:
             self.heard(await self._store.rules_version())
         return self._version
 
@@ -282,7 +282,7 @@ class Gate:
         if now_s >= self._look_at:
             if await self._version.now() != self._rules.version:
                 self._apply(await self._store.rules(self.queue))
-            self._look_at = self._clock.seconds() + LOOK_S
+            self._look_at = self._version.read_at + LOOK_S + LATER_S
             self._forget_idle(now_s)
         due = [held for held in self._held.values() if self._is_due(held, now_s)]
         if not due:

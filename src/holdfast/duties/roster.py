@@ -24,6 +24,9 @@ from holdfast.ids import NodeId
 from holdfast.ring import SPACING, DutyRecord, Kept, distance
 from holdfast.telemetry.events import DutyLost, DutyTaken, Events
 
+GRACE = 4  # ticks that a promise is longer than the rest: an idle node writes seldom
+TOGETHER = 4  # ticks: what runs out within them is written with what runs out now
+
 
 class Post:
     """One duty as this node sees it."""
@@ -85,13 +88,17 @@ class Roster:
         """One tick: take, keep and lose duties, given what the coordinator has just said."""
         known = {record.name: record for record in records}
         wanted = []
+        is_urgent = False
         for name, post in self._posts.items():
             record = known.get(name) or DutyRecord(name, 0, None, 0.0)
             self._see(post, record)
             if post.is_ours:
-                wanted += self._promise(post)
+                is_urgent |= self._runs_out(post, within=1)
             elif self._may_take(post, record, alive):
                 wanted.append(Kept(name, record.number, 2 * self._tick_s))
+        if is_urgent:
+            # All that run out soon go with it: an idle node writes seldom.
+            wanted += [one for post in self._posts.values() for one in self._promise(post)]
         if wanted:
             written = await self._coordinator.keep(wanted)
             self._write_down(wanted, written)
@@ -128,14 +135,18 @@ class Roster:
         behind = distance(self._node, alive, start)
         return now >= post.gone_since + behind * self._spacing * self._tick_s
 
+    def _runs_out(self, post: Post, *, within: int) -> bool:
+        """Whether the promise of our last record ends within so many ticks."""
+        left_s = post.promised_until - self._clock.seconds()
+        return post.is_ours and left_s <= within * self._tick_s
+
     def _promise(self, post: Post) -> list[Kept]:
         """The next record of a duty of ours, if the last one's promise runs out."""
-        now = self._clock.seconds()
-        if post.promised_until - now > self._tick_s:
+        if not self._runs_out(post, within=TOGETHER):
             return []
         if post.keeper.steps == post.steps_written and not post.keeper.is_resting:
             return []  # its step hangs: let others have it
-        rest_s = max(post.keeper.rest_left_s(), self._tick_s) + self._tick_s
+        rest_s = max(post.keeper.rest_left_s(), self._tick_s) + GRACE * self._tick_s
         return [Kept(post.duty.name, post.number, rest_s)]
 
     def _write_down(self, wanted: Sequence[Kept], written: Collection[str]) -> None:

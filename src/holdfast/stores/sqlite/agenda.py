@@ -70,6 +70,8 @@ class AgendaRole(Threads):
         return [Running._make(row) for row in rows]
 
     async def moved_on(self, node: NodeId, held: Mapping[TaskId, int]) -> list[TaskId]:
+        if not held:
+            return []
         known = dict(held)
         rows = await self._read(lambda db, now: run(db, "settle_look", ids=as_list(known)))
         still = {id for id, *rest in rows if rest == [known[id], State.PROCESSING, node]}

@@ -27,6 +27,7 @@ T = TypeVar("T")
 LEASE_S_DEFAULT = 10.0  # assumed of nodes that have not been seen in a young file
 MARGIN_S = 1.0
 BUSY_MS = 2000
+LOOK_EVERY = 3  # renewals between two looks whether other processes use the file
 SAFE_FOR_SEVERAL = (3, 51, 3)  # before this a checkpoint beside another process's commit may damage
 
 # What a file of an older version lacks.
@@ -61,6 +62,7 @@ class LeaseFile:
         self._inode = 0
         self._lease_s_longest = LEASE_S_DEFAULT
         self._has_warned = False
+        self._renewals = 0
 
     def renew(
         self,
@@ -87,9 +89,11 @@ class LeaseFile:
             if lease_s > self._lease_s_longest:
                 run(db, "lease_grace", grace=span(lease_s + MARGIN_S))
             run(db, "lease_renew", **params)
-            return run(db, "lease_members")
+            is_looking = self._renewals % LOOK_EVERY == 0
+            return run(db, "lease_members") if is_looking else []
 
         others = [row for row in self._asked(now, work) if row[0] != node and row[4] > now]
+        self._renewals += 1
         self._lease_s_longest = max(self._lease_s_longest, lease_s)
         self._warn_of(row[3] for row in others)
 

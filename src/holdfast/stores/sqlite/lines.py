@@ -110,6 +110,8 @@ def arrivals(db: sqlite3.Connection, queue: str, cursors: Sequence[Cursor], limi
     horizon = run(db, "last_arrived")[0][0] + 1
     rows: list[tuple[Any, ...]] = []
     for partition, (arrived, id), until in cursors:
+        if arrived >= horizon:
+            continue  # no number was given since: an idle node asks nothing of its partitions
         where = {"queue": queue, "partition": partition, "arrived": arrived}
         page = run(db, "arrivals_same", **where, id=id, limit=limit)
         if len(page) < limit:

@@ -65,26 +65,28 @@ class LeasesRole(Threads):
         """See `holdfast.store.Leases`.  While the file is the same, nothing is read again."""
         members = await self.members()
         wanted = frozenset(queues)
-        seen: Seen = await self._read(lambda db, now: self._seen_now(db, wanted))
+        seen = await self._seen_now(wanted)
         for queue, found in seen.holdings.items():
             if len(found) < self.partitions:
                 seen.holdings[queue] = await self.holdings(queue)
         now = micros(self._clock.now())
         return Look(members, dict(seen.holdings), _in_time(seen.duties, now), seen.rules_version)
 
-    def _seen_now(self, db: sqlite3.Connection, queues: frozenset[str]) -> Seen:
-        # The pragma tells of the commits of other connections; in memory there is only one.
-        version = (db.execute("PRAGMA data_version").fetchone()[0], self._writer.commits)
+    async def _seen_now(self, queues: frozenset[str]) -> Seen:
+        # Asked before the read: what is committed in between makes the next look read again.
+        version = (self.data_version(), self._writer.commits)
         seen = self._seen
-        if seen is None or (seen.version, seen.queues) != (version, queues):
-            seen = self._seen = Seen(
-                version,
-                queues,
-                {queue: lines.holdings(db, queue) for queue in queues},
-                run(db, "duties"),
-                run(db, "meta", name="rules")[0][0],
-            )
-        return seen
+        if seen is not None and (seen.version, seen.queues) == (version, queues):
+            return seen
+
+        def work(db: sqlite3.Connection, now: int) -> Seen:
+            holdings = {queue: lines.holdings(db, queue) for queue in queues}
+            rules_version = run(db, "meta", name="rules")[0][0]
+            return Seen(version, queues, holdings, run(db, "duties"), rules_version)
+
+        found: Seen = await self._read(work)
+        self._seen = found
+        return found
 
     async def leave(self, nodes: Collection[NodeId], *, ended_only: bool = False) -> None:
         """See `holdfast.store.Leases`.  If we die between the files, the lease ends by itself."""

@@ -27,9 +27,15 @@ from holdfast.stores.sqlite.threads import Threads
 
 
 class RulebookRole(Threads):
+    _rules_seen: tuple[tuple[int, int], int] | None
+
     async def rules_version(self) -> int:
-        rows = await self._read(lambda db, now: run(db, "meta", name="rules"))
-        return int(rows[0][0])
+        """See `holdfast.store.Rulebook`.  While the file is the same, nothing is read again."""
+        version = (self.data_version(), self._writer.commits)
+        if self._rules_seen is None or self._rules_seen[0] != version:
+            rows = await self._read(lambda db, now: run(db, "meta", name="rules"))
+            self._rules_seen = version, int(rows[0][0])
+        return self._rules_seen[1]
 
     async def rules(self, queue: str) -> Rules:
         found: Rules = await self._read(lambda db, now: _rules(db, queue))

@@ -80,7 +80,7 @@ class SQLiteStore(
         self._durability = durability
         self._patience_s = patience_s
         self._partitions = 0
-        self._seen = None
+        self._seen = self._rules_seen = None
         self._doorbell: sqlite3.Connection | None = None
         self._threads: tuple[Reader | Writer, ...] = ()
 

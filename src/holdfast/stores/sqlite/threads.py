@@ -18,6 +18,10 @@ class Threads:
     _writer: Writer
     _patience_s: float
 
+    def data_version(self) -> int:
+        """A number that changes when anybody has committed to the file."""
+        raise NotImplementedError
+
     @property
     def partitions(self) -> int:
         raise NotImplementedError
