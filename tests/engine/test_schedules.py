@@ -302,7 +302,7 @@ async def test_what_makes_no_sense_is_refused_and_nothing_is_written(app):
         report.schedule("nightly", Cron("0 3 * * *"), 5, 6)
     with pytest.raises(ConfigurationError, match="a schedule fires many tasks"):
         report.options(unique=Unique("x")).schedule("nightly", Cron("0 3 * * *"), "emea")
-    with pytest.raises(ConfigurationError, match=r"'holdfast.' is ours"):
+    with pytest.raises(ConfigurationError, match=r"is Holdfast's own"):
         await report.options(metadata={"holdfast.schedule": {}}).enqueue("emea")
     report.schedule("nightly", Cron("0 3 * * *"), "emea")
     with pytest.raises(ConfigurationError, match="two schedules are named 'nightly'"):

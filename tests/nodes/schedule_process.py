@@ -20,7 +20,7 @@ async def tick() -> None: ...
 
 async def main() -> None:
     tick.schedule("often", Every(float(sys.argv[2]), catch_up="all"))
-    async with app.node(lease_s=2.0, beat_s=0.3, limits=Limits(idle_wait_s=1.0)):
+    async with app.node(lease_s=2.0, tick_s=0.3, limits=Limits(idle_wait_s=1.0)):
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await asyncio.Event().wait()

@@ -70,8 +70,7 @@ WAYS = {
         ("task_submitted", ""),
         ("task_submitted", "queue"),
         ("task_submitted", "queue partition"),
-        ("task_waiting", ""),
-        ("task_waiting", "queue"),
+        ("task_due", ""),
         ("task_error", ""),
         ("task_error", "queue"),
         ("task_processing", "node"),
@@ -188,7 +187,7 @@ async def test_a_survey_of_many_tasks_touches_few_of_them(store, engine):
     await engine.execute("UPDATE holdfast.task SET state = 4 WHERE id % 7 = 0")
     await engine.execute("VACUUM ANALYZE holdfast.task")
 
-    params = {"partitions": 32, "count_max": 100, "processing_max": 1000}
+    params = {"partitions": 32, "count_max": 100, "processing_max": 1000, "waiting_max": 1000}
     rows, pages = await _ran(engine, "survey", params)
     found = await store.survey(count_max=100)
 

@@ -111,7 +111,7 @@ def test_what_is_rare_is_counted_too(events, metrics):
     assert before.value("holdfast_lease_margin_seconds") is None
 
     events.emit(LeaseEnded("n2"))
-    events.emit(SettleRefused(1, 2))
+    events.emit(SettleRefused(1, 2, "mail"))
     events.emit(LagMeasured(0.2))
     events.emit(LeaseRenewed(8.0))
     events.emit(LeaseRenewed(7.5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -255,8 +256,9 @@ def test_other_ends_and_other_tasks_are_left_alone():
 def test_the_end_of_a_schedule_travels_with_the_outcome():
     task = a_grabbed(task_of(a_schedule(), NOON, None, partitions=8).metadata)
 
-    outcome = verdict.of_result(task, None, EndSchedule())  # type: ignore[arg-type]
-    plain = verdict.of_result(a_grabbed(None), None, EndSchedule())  # type: ignore[arg-type]
+    handler: Any = SimpleNamespace(batch_max=None)
+    outcome = verdict.of_result(task, handler, EndSchedule())
+    plain = verdict.of_result(a_grabbed(None), handler, EndSchedule())
 
     assert (outcome.event, outcome.ends) == (Event.SUCCEEDED, "nightly")
     assert (plain.event, plain.ends) == (Event.SUCCEEDED, None)

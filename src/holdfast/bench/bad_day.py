@@ -61,7 +61,7 @@ class BadDay:
         self._say = self._narrator.say
 
     async def lived(self, producer: Producer, clock_file: Path) -> None:
-        self._say("three workers serve, fifty tasks a second come in")
+        self._say("three workers serve, 150 tasks a second come in")
         await asyncio.sleep(CALM_S)
         await self._one_is_killed()
         await self._one_is_stopped()

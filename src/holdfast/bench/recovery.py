@@ -29,7 +29,7 @@ from holdfast.task import State, TaskId
 Case = Literal["process", "machine"]
 
 NODES = 3
-PER_SECOND = 50.0
+PER_SECOND = 150.0
 LEASE_S = 10.0
 WAIT_S_MAX = 60.0  # for the tasks of one dead node
 REST_S = 1.0  # between a recovery and the next kill

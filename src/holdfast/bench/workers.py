@@ -104,6 +104,7 @@ class Workers:
         known = {
             "HOLDFAST_URL": self._place.url,
             "HOLDFAST_SCHEMA": self._place.schema,
+            "HOLDFAST_NODE__RENEWER": "process",
             DIARY: str(self._diary),
         }
         with self._log.open("ab") as log:

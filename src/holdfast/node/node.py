@@ -39,7 +39,6 @@ from holdfast.store import NO_FACTS, Filter, Store
 from holdfast.task import Event, Outcome, State, TaskId, Trigger
 from holdfast.telemetry.events import (
     Events,
-    LeaseEnded,
     NodeStarted,
     NodeStopped,
     StoreFailed,
@@ -514,8 +513,6 @@ class Node:
                 break
         if forget:
             await self._coordinator.forget(nodes)
-            for node in nodes:
-                self._events.emit(LeaseEnded(node))
 
     # ── second looks ──────────────────────────────────────────────────────────────────────
 

@@ -40,6 +40,7 @@ class PostgresSearch:
             "partitions": self._partitions,
             "count_max": count_max,
             "processing_max": 10 * count_max,
+            "waiting_max": 10 * count_max,
         }
         return [QueueSurvey(*row) for row in await self._database.read("survey", params)]
 

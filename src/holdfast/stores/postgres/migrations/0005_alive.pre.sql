@@ -20,5 +20,5 @@ CREATE UNIQUE INDEX node_number ON {schema}.node (number);
 
 -- One waker serves all queues, so what is due is found in the order of time alone.
 -- Nodes of older code, which ask queue by queue, are served by the same index.
-CREATE INDEX task_due ON {schema}.task (due_at, id) WHERE state = 0;
+CREATE INDEX task_due ON {schema}.task (due_at, id) INCLUDE (queue) WHERE state = 0;
 DROP INDEX {schema}.task_waiting;
