@@ -37,7 +37,7 @@ async def way(way_type: type[Way], rig: Rig) -> AsyncIterator[Way]:
     await way.close()
 
 
-@pytest.mark.req("TASK-1")
+@pytest.mark.req("TASK-1", "ALL-8")
 async def test_no_trigger_is_sent_before_the_commit(rig: Rig, way: Way) -> None:
     await way.begin()
     ids = await rig.enqueue(way)

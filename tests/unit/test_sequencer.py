@@ -103,7 +103,7 @@ class Fleet:
             node,
             log=self.logs[node],  # type: ignore[arg-type]
             alive=lambda: self.alive,
-            wanted=self._wanted,
+            wanted=lambda latest: self._wanted(latest),
             clock=clock,
             events=self.events,
             tick_s=self.tick_s,
@@ -309,3 +309,37 @@ def test_the_log_is_rotated_on_the_way():
     assert numbers == list(range(numbers[0], numbers[-1] + 1))
     assert 10 <= len(numbers) <= 110
     assert numbers[-1] >= 319
+
+
+@pytest.mark.req("RING-26")
+def test_bodies_follow_one_another_without_gap_or_overlap_whatever_fails():
+    """Each body is a range that starts where that of the latest record ended."""
+    top = [0]
+
+    async def ranged(latest: RingRecord) -> bytes | None:
+        top[0] += 1  # something is new at every look
+        start = int(latest.body.split(b"-")[1]) if latest.body else 0
+        return b"%d-%d" % (start, top[0]) if start < top[0] else None
+
+    async def scenario(fleet: Fleet) -> list[tuple[int, int]]:
+        fleet._wanted = ranged  # type: ignore[method-assign]
+        for node in NODES:
+            await fleet.kill(node)
+            fleet.start(node)
+        for log in fleet.logs.values():
+            log.loses_replies, log.slow_s = 0.2, 0.3
+        for _ in range(30):
+            await asyncio.sleep(1)
+            node = fleet.rng.choice(NODES)
+            await fleet.kill(node)
+            fleet.start(node)
+            fleet.logs[node].loses_replies = 0.2
+        return [
+            (int(start), int(end))
+            for start, end in (record.body.split(b"-") for _, record in fleet.written)
+        ]
+
+    ranges = play(scenario)
+    assert len(ranges) > 50
+    assert ranges[0][0] == 0
+    assert all(before[1] == after[0] for before, after in pairwise(ranges))

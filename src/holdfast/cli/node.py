@@ -100,7 +100,7 @@ def as_text(member: Member, duties: Sequence[DutyRecord]) -> dict[str, str]:
         "rss": NOTHING if rss is None else f"{rss:.0f} MB",
         "lag": NOTHING if lag is None else f"{lag * 1000:.0f} ms",
         "lease": age(member.left_s) if member.is_alive else "ended",
-        "renewer": _told(facts.get("renewer_pid")),
+        "renewer": _told(facts.get("renewer")),
         "duties": ",".join(_duties_of(member, duties)) or NOTHING,
         "asked": _told(member.asked),
     }

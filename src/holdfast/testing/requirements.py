@@ -22,6 +22,7 @@ STORES = frozenset({"sqlite", "postgres"})
 IDS_PER_TEST_MAX = 2
 EXCEPTIONS_MAX = 3
 EXCEPTIONS = "exceptions.md"
+PARTIAL = "partial.md"  # lines of which only a part can hold yet, with the part
 
 _LINE = re.compile(r"^- ([A-Z]+)-([0-9]+)\s", re.MULTILINE)
 
@@ -51,6 +52,7 @@ class Lists:
 
     lines: frozenset[Line]
     excepted: frozenset[Line]
+    partial: frozenset[Line] = frozenset()
 
 
 class WrongLists(Exception):
@@ -61,7 +63,7 @@ def read_lists(folder: Path) -> Lists:
     """The lists in the folder; `WrongLists` when a line stands there twice."""
     found: list[Line] = []
     for path in sorted(folder.glob("*.md")):
-        if path.name != EXCEPTIONS:
+        if path.name not in (EXCEPTIONS, PARTIAL):
             found += _lines(path)
     twice = sorted({str(line) for line in found if found.count(line) > 1})
     if twice:
@@ -71,7 +73,8 @@ def read_lists(folder: Path) -> Lists:
         raise WrongLists(
             f"{EXCEPTIONS} holds {len(excepted)} lines, at most {EXCEPTIONS_MAX} may be"
         )
-    return Lists(frozenset(found), frozenset(excepted))
+    partial = _lines(folder / PARTIAL) if (folder / PARTIAL).exists() else []
+    return Lists(frozenset(found), frozenset(excepted), frozenset(partial))
 
 
 def checked(test: str, names: Sequence[str], lists: Lists) -> tuple[Line, ...]:
@@ -107,8 +110,10 @@ def counted(proofs: Iterable[Proof], lists: Lists) -> dict[str, dict[str, Any]]:
     prefixes: dict[str, dict[str, Any]] = {}
     for prefix in sorted({line.prefix for line in lists.lines}):
         numbers = sorted(line.number for line in lists.lines if line.prefix == prefix)
+        whole = done - lists.partial
         prefixes[prefix] = {
-            "proven": [number for number in numbers if Line(prefix, number) in done],
+            "proven": [number for number in numbers if Line(prefix, number) in whole],
+            "partial": [number for number in numbers if Line(prefix, number) in done - whole],
             "missing": [number for number in numbers if Line(prefix, number) not in done],
             "total": len(numbers),
         }
@@ -119,11 +124,11 @@ def described(prefixes: dict[str, dict[str, Any]]) -> list[str]:
     """One line of text for each prefix."""
     rows = []
     for prefix, count in prefixes.items():
-        missing = " ".join(str(number) for number in count["missing"])
-        rows.append(
-            f"{prefix} {len(count['proven'])}/{count['total']}"
-            + (f" missing: {missing}" if missing else "")
-        )
+        row = f"{prefix} {len(count['proven'])}/{count['total']}"
+        for name in ("partial", "missing"):
+            if numbers := count.get(name):
+                row += f" {name}: {' '.join(str(number) for number in numbers)}"
+        rows.append(row)
     return rows
 
 

@@ -464,6 +464,25 @@ class CleanerContract:
         states = sorted(task.state for task in await store.find(Filter()))
         assert states == [State.WAITING, State.SUBMITTED, State.PROCESSING, State.DONE, State.ERROR]
 
+    @pytest.mark.req("TASK-76")
+    async def test_tasks_in_error_are_never_cleaned_and_others_go_with_key_and_payload(
+        self, store: Store
+    ) -> None:
+        keys = [Key("orders", f"{number}") for number in range(4)]
+        tasks = await grabbed(store, *(a_task(key=key) for key in keys))
+        await settle(store, tasks[0], Event.PARKED, error="broken")
+        for task in tasks[1:]:
+            await settle(store, task, Event.SUCCEEDED)
+        await self.archived_earlier(store, [task.id for task in tasks[1:]], days=40)
+
+        while await store.clean(keep_days=30, limit=2):
+            pass
+
+        assert list(await store.get([task.id for task in tasks])) == [tasks[0].id]
+        assert (await look(store, tasks[0].id)).payload == b"hello"
+        again = await store.enqueue([a_task(key=key) for key in keys])
+        assert [answer.created for answer in again] == [False, True, True, True]
+
     async def test_a_key_goes_with_its_task(self, store: Store) -> None:
         key = Key("orders", "42")
         (task,) = await grabbed(store, a_task(key=key))

@@ -240,7 +240,7 @@ class GrabContract:
 
 
 class SettleContract:
-    @pytest.mark.req("TASK-16")
+    @pytest.mark.req("TASK-16", "ALL-4")
     async def test_every_move_raises_the_version_by_one(self, store: Store) -> None:
         (task,) = await grabbed(store)
         versions = [task.version]
@@ -256,7 +256,7 @@ class SettleContract:
 
         assert versions == [2, 3, 4, 5, 6, 7, 8]
 
-    @pytest.mark.req("TASK-16")
+    @pytest.mark.req("TASK-16", "ALL-4")
     async def test_every_operation_refuses_a_stale_version(self, store: Store) -> None:
         (task,) = await grabbed(store)
         stale = task._replace(version=task.version - 1)
