@@ -196,8 +196,34 @@ class TestSQLiteBus(BusContract):
         assert seen.of(StoreFailed) == [StoreFailed("data_version", "disk I/O error")]
         await bus.close()
 
+    # ── over PostgreSQL ───────────────────────────────────────────────────────────────────────
 
-# ── over PostgreSQL ───────────────────────────────────────────────────────────────────────
+    async def test_a_quiet_bus_hardly_looks_and_hears_of_a_commit_all_the_same(
+        self, looker: sqlite3.Connection, file: Path
+    ) -> None:
+        looks = 0
+
+        def look() -> int:
+            nonlocal looks
+            looks += 1
+            return version_of(looker)
+
+        other = sqlite3.connect(file, isolation_level=None)
+        other.execute("INSERT INTO note VALUES ('makes the log')")
+        bus, heard = SQLiteBus(look, events=Events(), log_path=f"{file}-wal"), Heard()
+        await bus.subscribe(["default"], heard)
+        await asyncio.sleep(2.5)  # it has to be quiet for two seconds
+        before = looks
+        await asyncio.sleep(1.0)
+        assert looks - before <= 10
+        rings, loop = len(heard.rings), asyncio.get_running_loop()
+        other.execute("INSERT INTO note VALUES ('hello')")
+        committed = loop.time()
+        await heard.until(lambda: len(heard.rings) > rings)
+
+        assert loop.time() - committed < 0.2
+        await bus.close()
+        other.close()
 
 
 class Server:

@@ -4,7 +4,8 @@ Triggers of this process reach its listeners directly.  Another process has no c
 the file: its commits change `data_version`, which is looked at while somebody listens, and rings
 the doorbell.  There is a look every millisecond while others use the file, and one every 5 ms while
 only we write: a look of a busy process costs it a turn of the interpreter's lock.  When nobody else
-has written for a while the looks become fewer, down to fifty a second.
+has written for two seconds, the kernel is asked to tell of writes to the log, and four looks a
+second are left; where it cannot, the looks become fewer, down to fifty a second.
 
 Commits of our own change it as well, and their triggers come directly.  So a change rings at the
 second look after the commit, unless a commit of our own has explained it by then; then it
@@ -16,8 +17,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 
 from holdfast.bus import Hear
+from holdfast.buses.inotify import FileWatch, watch
 from holdfast.buses.listeners import UNSENT_MAX, Listeners
 from holdfast.task import Trigger
 from holdfast.telemetry.events import Events, StoreFailed, TriggersPublished
@@ -27,6 +30,9 @@ LOOK_SELDOM_S = 0.005  # while we write ourselves
 RESTS = ((30.0, 0.02), (10.0, 0.01), (2.0, LOOK_SELDOM_S))  # nobody else wrote for so long: rest
 EXPECTED_S = 0.01  # how long a change waits that a caller of this process may explain
 LATE_S = 0.1  # how long a change waits that a commit of our own explains
+WATCHED_AFTER_S = 2.0  # of quiet: then the kernel's word is enough ...
+WATCHED_S = 0.25  # ... and a look every now and then
+VISIBLE_S, LOOK_WRITTEN_S = 0.1, 0.002  # after a write, until it is committed
 BACK_OFF_S = 1.0  # after a look that failed
 
 
@@ -34,7 +40,8 @@ class SQLiteBus:
     """Rings when the file was changed by others.
 
     `data_version` answers the pragma of that name; `own_commits` counts the commits of this
-    process, as far as somebody counts them.  Neither may wait.
+    process, as far as somebody counts them.  Neither may wait.  `log_path` is the file that every
+    commit writes to: where the kernel tells of that, a quiet bus hardly looks.
     """
 
     def __init__(
@@ -43,6 +50,7 @@ class SQLiteBus:
         *,
         events: Events,
         own_commits: Callable[[], int] | None = None,
+        log_path: str | None = None,
         unsent_max: int = UNSENT_MAX,
     ) -> None:
         self._data_version = data_version
@@ -52,6 +60,10 @@ class SQLiteBus:
         self._events = events
         self._listeners = Listeners(_dropped, events=events, unsent_max=unsent_max)
         self._looking: asyncio.Task[None] | None = None
+        self._log_path = log_path
+        self._file: FileWatch | None = None
+        self._written = asyncio.Event()
+        self._written_at = float("-inf")
 
     def publish(self, triggers: Sequence[Trigger]) -> None:
         if not triggers:
@@ -64,6 +76,9 @@ class SQLiteBus:
     async def subscribe(self, queues: Collection[str], hear: Hear) -> None:
         self._listeners.add(queues, hear)
         if self._looking is None:
+            self._file = None if self._log_path is None else watch(self._log_path)
+            if self._file is not None:
+                asyncio.get_running_loop().add_reader(self._file.fileno(), self._hear_file)
             # The first look is taken before we return: whatever commits later rings.
             self._looking = asyncio.create_task(self._look(self._version(None), self._ours()))
 
@@ -81,6 +96,10 @@ class SQLiteBus:
         if looking is not None:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
+        file, self._file = self._file, None
+        if file is not None:
+            asyncio.get_running_loop().remove_reader(file.fileno())
+            file.close()
 
     async def _look(self, seen: int | None, ours: tuple[int, int]) -> None:
         loop = asyncio.get_running_loop()
@@ -88,24 +107,48 @@ class SQLiteBus:
         is_changed = is_writing = False
         while True:
             quiet_s = 0.0 if is_changed else loop.time() - changed_at
-            await asyncio.sleep(LOOK_SELDOM_S if is_writing else _rest_s(quiet_s))
+            if is_writing:
+                await asyncio.sleep(LOOK_SELDOM_S)
+            else:
+                await self._rest(quiet_s, at_most_s=max(0.0, ring_at - loop.time()))
             before, ours = ours, self._ours()
             is_writing = ours != before
             if is_changed:  # since the look before: by now we know whether it was us
                 late_s = LATE_S if ours != before else EXPECTED_S if self.is_expecting() else 0.0
                 ring_at = min(ring_at, loop.time() + late_s)
+                if ours == before:
+                    changed_at = loop.time()  # by somebody else
             found = self._version(seen)
             if found is None:
                 await asyncio.sleep(BACK_OFF_S)
             is_changed = found is not None and found != seen
             if is_changed and ours != before:
                 ring_at, is_changed = loop.time() + LATE_S, False
-            elif is_changed:
-                changed_at = loop.time()
             seen = found
             if ring_at <= loop.time():
                 ring_at = float("inf")
                 self._ring()
+
+    async def _rest(self, quiet_s: float, *, at_most_s: float) -> None:
+        """Until the next look; when it is quiet and the kernel tells of writes, until one."""
+        if self._file is None or quiet_s < WATCHED_AFTER_S:
+            await asyncio.sleep(min(_rest_s(quiet_s), at_most_s))
+            return
+        loop = asyncio.get_running_loop()
+        # What is written becomes visible a moment later, when it is on the disk.
+        if loop.time() - self._written_at < VISIBLE_S:
+            await asyncio.sleep(LOOK_WRITTEN_S)
+            return
+        self._written.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(WATCHED_S, at_most_s)):
+                await self._written.wait()
+
+    def _hear_file(self) -> None:
+        assert self._file is not None
+        self._file.drain()
+        self._written_at = asyncio.get_running_loop().time()
+        self._written.set()
 
     def _ours(self) -> tuple[int, int]:
         """What changes when this process commits."""

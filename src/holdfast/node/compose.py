@@ -149,6 +149,7 @@ async def _make_bus(address: Address, store: Store, events: Events) -> Bus:
         return SQLiteBus(
             store.data_version,  # type: ignore[attr-defined]
             own_commits=lambda: store.commits,  # type: ignore[attr-defined]
+            log_path=f"{sqlite_path(address.url)}-wal",
             events=events,
         )
     from holdfast.buses.postgres import PostgresBus
