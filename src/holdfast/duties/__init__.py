@@ -1,1 +1,1 @@
-"""Background work in short, bounded steps.  In this release each owner keeps its own partitions."""
+"""Background work that one node at a time keeps for all, in short, bounded steps."""

@@ -8,7 +8,7 @@
             return MyCoordinator(store, node, **options)
 
 `CoordinatorContract` is for one node by itself; `SharedCoordinatorContract` adds what several
-nodes promise one another.  A coordinator is only asked through its five verbs; what came of it is
+nodes promise one another.  A coordinator is only asked through its own verbs; what came of it is
 looked up in the store.
 """
 
