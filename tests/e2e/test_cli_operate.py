@@ -160,6 +160,31 @@ def test_a_purge_is_counted_first_and_cancels_only_the_states_named(place: Place
     assert tasks_of(place)[1].error == "cancelled: sent twice"
 
 
+def test_many_tasks_are_cancelled_by_kind_and_queue_after_a_count(place: Place):
+    async def fill(store: Store) -> None:
+        await store.enqueue([a_task(), a_task(delay_s=600), a_task("hold"), a_task(queue="other")])
+        await parked(store, a_task())
+
+    place.on_store(fill)
+    words = ("task", "cancel", "--kind", "send_email", "--queue", "mail")
+
+    counted = place.command(*words)
+    dry = json.loads(place.run(*words, "--yes", "--dry-run", "--json"))
+    done = place.command(*words, "--yes", "--reason", "a wrong deploy")
+    nothing = place.command("task", "cancel")
+    both = place.command(*words, "1")
+
+    said(counted, 0, "would cancel 2 tasks (WAITING 1, SUBMITTED 1; send_email 2)")
+    said(counted, 0, "run again with --yes")
+    assert dry == {"schema": "holdfast.bulk.v1", "would": 2, "cancelled": 0, "left": 0}
+    said(done, 0, "cancelled 2 tasks\n")
+    left = [State.SUBMITTED, State.SUBMITTED, State.ERROR]
+    assert [task.state for task in tasks_of(place)] == [State.CANCELLED, State.CANCELLED, *left]
+    assert tasks_of(place)[0].error == "cancelled: a wrong deploy"
+    said(nothing, 2, "name tasks by their ids, or many with --kind or --queue")
+    said(both, 2, "name tasks by their ids, or many with --kind or --queue")
+
+
 def test_a_partition_is_paused_listed_and_resumed_by_its_number(place: Place):
     paused = place.command("queue", "pause", "mail", "--partition", "3")
     (rule,) = place.rows("queue", "rules", "mail")

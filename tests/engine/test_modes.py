@@ -11,7 +11,7 @@ import pytest
 from conditions import until
 from engine import in_processes
 from engine.in_processes import own
-from holdfast import Again, Retry, State, current_task
+from holdfast import Again, FixedSlots, Retry, State, current_task
 from holdfast.errors import TaskNotDone
 from holdfast.telemetry.events import AttemptFailed, TaskGrabbed, TaskSettled
 
@@ -216,6 +216,27 @@ async def test_a_batch_handler_takes_many_tasks_in_one_call(app):
     assert sorted(number for call in calls for number in call) == list(range(25))
     assert max(len(call) for call in calls) <= 10
     assert {await handle.state() for handle in handles} == {State.DONE}
+
+
+async def test_a_batch_handler_is_not_taken_for_the_attempt_whose_end_made_room(app):
+    current = []
+
+    @app.batch_task(max=10)
+    async def work(numbers: list[int]) -> None:
+        try:
+            current.append(current_task().kind)
+        except LookupError:
+            current.append(None)
+
+    @app.task
+    async def first() -> None:
+        await work.enqueue(1)
+
+    await first.enqueue()
+    async with app.node(booking=FixedSlots(1)) as node:
+        await node.drained(10)
+
+    assert current == [None]
 
 
 async def test_when_a_batch_raises_all_its_tasks_have_failed_and_are_retried(app):

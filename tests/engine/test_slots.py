@@ -13,7 +13,7 @@ from holdfast import AllOf, FixedSlots, Holdfast, PerKey, PerKind, Retry, State
 from holdfast.dispatch.limits import Limits
 from holdfast.outcomes import Later
 from holdfast.store import Change
-from holdfast.task import Event
+from holdfast.task import Event, Trigger
 from holdfast.telemetry.events import (
     AttemptFailed,
     BugFound,
@@ -153,6 +153,46 @@ async def test_the_slot_is_freed_in_every_ending(make_app, ending):
             await node.drained(10)
 
             assert (slots.taken, node.in_flight) == (0, 0)
+
+
+class LateTrigger:
+    """A store that is asked what is left just as a trigger comes again, long after its task."""
+
+    def __init__(self, store) -> None:
+        self._store = store
+        self.late = None
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def find(self, filter):
+        found = await self._store.find(filter)
+        if self.late is not None:
+            self.late()
+            self.late = None
+            await asyncio.sleep(0)  # its slot is booked, its grab under way
+        return found
+
+
+async def test_drained_waits_for_a_trigger_that_came_late_and_for_nothing(make_app):
+    stores: list[LateTrigger] = []
+    app = await make_app(wrap_store=lambda store: stores.append(LateTrigger(store)) or stores[0])
+    slots = FixedSlots(2)
+
+    @app.task
+    async def work() -> None:
+        pass
+
+    async with app.node(booking=slots) as node:
+        handle = await work.enqueue()
+        await node.drained(10)
+        task = await handle.task()
+        trigger = Trigger(task.id, 1, task.queue, 0, task.kind, task.priority)
+        stores[0].late = lambda: node._dispatchers[task.queue].hear([trigger])
+        await node.drained(10)
+
+        assert stores[0].late is None
+        assert (slots.taken, node.in_flight) == (0, 0)
 
 
 @pytest.mark.req("TASK-60")

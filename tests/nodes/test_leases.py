@@ -186,11 +186,29 @@ async def test_a_node_tells_of_itself_with_its_lease(store_url):
 
     assert set(found) == {
         "host", "pid", "version", "python", "slots", "renewer", "rss_mb", "lag_s", "running",
-        "stuck",
+        "stuck", "pace",
     }  # fmt: skip
     assert found["slots"]["async"] == 7
     assert found["renewer"] is None
     assert found["rss_mb"] > 10
+
+
+async def test_a_node_tells_what_ended_since_the_renewal_before(store_url):
+    rig = Rig(store_url)
+    async with opened(rig.app), rig.app.node(**SHORT):
+        store = await rig.app.store()
+        await rig.note.enqueue_many([(number,) for number in range(20)])
+        told: dict[float, dict[str, Any]] = {}  # each renewal once
+        async with asyncio.timeout(10):
+            while (
+                sum(pace["kinds"].get("note", {}).get("attempts", 0) for pace in told.values()) < 20
+            ):
+                await asyncio.sleep(0.02)
+                pace = (await store.members())[0].facts["pace"]
+                told[pace["over_s"]] = pace
+
+    assert sum(pace["out"].get("default", 0) for pace in told.values()) == 20
+    assert all(0 < pace["kinds"]["note"]["max_s"] < 5 for pace in told.values() if pace["kinds"])
 
 
 @pytest.mark.parametrize("renewer", ["process", "loop"])

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from holdfast.cli.changes import BATCH_MAX
 from holdfast.cli.find import found_runtime, found_store
 from holdfast.cli.output import Format, write_one
 from holdfast.cli.problems import note
@@ -22,6 +21,7 @@ from holdfast.config import Config
 from holdfast.store import Answer, Change, Filter, Store
 from holdfast.task import Event, State, Task
 
+BATCH_MAX = 1_000
 NAMED_MAX = 3  # kinds that a summary names
 
 Advance = Callable[[int], None]

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.bulk import BATCH_MAX, Wish, change_all
 from holdfast.cli.find import SchemaOption, UrlOption, find_config, found_runtime
 from holdfast.cli.output import Format, JsonOption, OutputOption, chosen, write_rows
 from holdfast.cli.problems import ANSWERS, EXIT_CODES, Problem, note, show_problem
@@ -20,19 +21,18 @@ from holdfast.node.compose import Runtime
 from holdfast.store import Answer, Change, Filter
 from holdfast.task import Event, State, TaskId
 
-BATCH_MAX = 1_000
-
 Ids = Annotated[list[int] | None, typer.Argument(metavar="ID…")]
 VersionOption = Annotated[
     int | None, typer.Option("--version", help="Only if the task is at this version.")
 ]
+NOT_BEGUN = (State.WAITING, State.SUBMITTED)
 Answers = list[tuple[TaskId, Answer]]
 
 
 def register_changes(commands: typer.Typer) -> None:
     commands.command(epilog="Example: holdfast task resume --kind send_email --all")(resume)
     commands.command(epilog="Example: holdfast task reschedule 4711 --delay 10m")(reschedule)
-    commands.command(epilog="Example: holdfast task cancel 4711 --version 1")(cancel)
+    commands.command(epilog="Example: holdfast task cancel --kind digest --dry-run")(cancel)
     commands.command(epilog="Example: holdfast task fail 4711")(fail)
 
 
@@ -85,15 +85,39 @@ def reschedule(
 
 def cancel(
     ids: Ids = None,
+    kind: Annotated[list[str] | None, typer.Option("--kind", help="All of these kinds.")] = None,
+    queue: Annotated[list[str] | None, typer.Option("--queue", help="All of these queues.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it: many tasks at once.")] = False,
+    reason: Annotated[str | None, typer.Option("--reason", help="Kept with the tasks.")] = None,
     version: VersionOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
     output: OutputOption = Format.TABLE,
     as_json: JsonOption = False,
 ) -> None:
-    """End tasks as CANCELLED; a running attempt is asked to stop."""
-    wishes = _wishes(ids, Event.CANCELLED, version)
-    _carry_out(wishes, version, find_config(url, schema), chosen(output, as_json))
+    """End tasks as CANCELLED: those named, or all of a kind or queue that have not begun.
+
+    A running attempt is asked to stop if its task is named by its id; otherwise it is left alone.
+    Without --yes, many at once are only counted.
+    """
+    if bool(ids) == bool(kind or queue):
+        raise typer.BadParameter("name tasks by their ids, or many with --kind or --queue")
+    config, form = find_config(url, schema), chosen(output, as_json)
+    if ids:
+        if dry_run:
+            raise typer.BadParameter("--dry-run counts many: leave it out for tasks named by id")
+        _carry_out(_wishes(ids, Event.CANCELLED, version, error=reason), version, config, form)
+        return
+    if version is not None:
+        raise typer.BadParameter("--version is the version of one task: name its id")
+    change_all(
+        config,
+        Filter(states=NOT_BEGUN, kinds=kind or (), queues=queue or ()),
+        Wish(Event.CANCELLED, "cancel", "cancelled", reason),
+        dry_run=dry_run or not yes,
+        output=form,
+    )
 
 
 def fail(

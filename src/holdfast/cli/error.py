@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.bulk import Wish, change_all
-from holdfast.cli.changes import BATCH_MAX, Ids, write_answers
+from holdfast.cli.bulk import BATCH_MAX, Wish, change_all
+from holdfast.cli.changes import Ids, write_answers
 from holdfast.cli.find import SchemaOption, UrlOption, find_config, found_runtime, found_store
 from holdfast.cli.output import Format, JsonOption, OutputOption, chosen, write_rows
 from holdfast.cli.problems import note

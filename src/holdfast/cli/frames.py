@@ -25,7 +25,7 @@ KINDS_MAX = 8
 LATE_S = 10.0  # a duty that is overdue by so much has no keeper
 LAG_S = 0.5  # above it a node's handlers keep its loop from everything else
 
-QUEUES = ("submitted", "oldest", "trend", "waiting", "processing", "error", "nodes")
+QUEUES = ("submitted", "oldest", "trend", "out", "waiting", "processing", "error", "nodes")
 NODES = ("running", "slots", "rss", "lag", "lease")
 
 
@@ -42,6 +42,16 @@ class RunningKind:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowKind:
+    """How long attempts of one kind took lately, on all nodes."""
+
+    kind: str
+    attempts: int
+    mean_s: float
+    max_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """One look."""
 
@@ -55,6 +65,28 @@ class Frame:
     def to_do(self) -> list[str]:
         """What a person should look at, each with the command that shows more."""
         return [*self._of_queues(), *self._of_nodes(), *self._of_duties()]
+
+    def out(self, queue: str) -> float | None:
+        """Tasks a second that left the queue lately; None: no node tells."""
+        told = [pace for pace in self._paces() if pace["over_s"] > 0]
+        return sum(pace["out"].get(queue, 0) / pace["over_s"] for pace in told) if told else None
+
+    def slow(self) -> list[SlowKind]:
+        """The kinds whose attempts took longest lately, the slowest first."""
+        tallies: dict[str, list[Mapping[str, Any]]] = {}
+        for pace in self._paces():
+            for kind, tally in pace["kinds"].items():
+                tallies.setdefault(kind, []).append(tally)
+        found = []
+        for kind, each in tallies.items():
+            attempts = sum(one["attempts"] for one in each)
+            mean_s = sum(one["sum_s"] for one in each) / attempts
+            found.append(SlowKind(kind, attempts, mean_s, max(one["max_s"] for one in each)))
+        return sorted(found, key=lambda one: one.mean_s, reverse=True)[:KINDS_MAX]
+
+    def _paces(self) -> list[Mapping[str, Any]]:
+        told = [one.facts.get("pace") for one in self.members if one.is_alive]
+        return [pace for pace in told if pace]  # a node of an older version tells none
 
     def _of_queues(self) -> list[str]:
         lines = []
@@ -97,7 +129,8 @@ class Frame:
             "at": self.at.isoformat(timespec="milliseconds"),
             "queues": [
                 asdict(one.survey)
-                | {"trend": self.trends.get(one.survey.queue), "nodes": one.nodes}
+                | {"trend": self.trends.get(one.survey.queue), "out": self.out(one.survey.queue)}
+                | {"nodes": one.nodes}
                 | {"notes": one.notes}
                 for one in self.queues
             ],
@@ -106,6 +139,7 @@ class Frame:
                 for one in in_order(self.members)
             ],
             "running": [asdict(one) | {"oldest": str(one.oldest)} for one in self.running],
+            "slow": [asdict(one) for one in self.slow()],
             "duties": [duty._asdict() for duty in self.duties],
             "to_do": self.to_do(),
         }
@@ -160,6 +194,8 @@ def drawn(frame: Frame, *, title: str) -> RenderableType:
     parts: list[RenderableType] = [head, Text(), _queues(frame), Text(), _nodes(frame)]
     if frame.running:
         parts += [Text(), _running_table(frame)]
+    if slow := frame.slow():
+        parts += [Text(), _slow_table(slow)]
     if frame.duties:
         parts += [Text(), _duties(frame)]
     parts += [Text(), *_to_do(frame)]
@@ -169,7 +205,9 @@ def drawn(frame: Frame, *, title: str) -> RenderableType:
 def _queues(frame: Frame) -> Table:
     table = _table("queue", QUEUES)
     for one in frame.queues:
-        row = queue_text(one) | {"trend": _trend(frame.trends.get(one.survey.queue))}
+        name = one.survey.queue
+        trend, out = _trend(frame.trends.get(name)), _rate(frame.out(name))
+        row = queue_text(one) | {"trend": trend, "out": out}
         style = "red" if one.is_deserted else ""
         table.add_row(*(Text(row[name], style) for name in ("queue", *QUEUES)))
     if not frame.queues:
@@ -202,6 +240,14 @@ def _running_table(frame: Frame) -> Table:
     return table
 
 
+def _slow_table(slow: Sequence[SlowKind]) -> Table:
+    table = _table("slowest", ("attempts", "mean", "longest"))
+    for one in slow:
+        mean, longest = (f"{seconds:,.3f} s" for seconds in (one.mean_s, one.max_s))
+        table.add_row(Text(one.kind), f"{one.attempts:,}", mean, longest)
+    return table
+
+
 def _duties(frame: Frame) -> Table:
     table = _table("duty", ("due",), "kept by")
     for duty in frame.duties:
@@ -226,6 +272,10 @@ def _table(name: str, numbers: Sequence[str], *texts: str) -> Table:
     for text in texts:
         table.add_column(text)
     return table
+
+
+def _rate(rate: float | None) -> str:
+    return NOTHING if rate is None else f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
 def _trend(rate: float | None) -> str:

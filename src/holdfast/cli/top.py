@@ -24,7 +24,8 @@ def top(
 ) -> None:
     """Watch queues, nodes, what runs, and what should be looked at.  Ctrl-C ends it.
 
-    Without a terminal it prints one frame.  `trend` is how fast SUBMITTED and PROCESSING grow.
+    Without a terminal it prints one frame.  `trend` is how fast SUBMITTED and PROCESSING grow,
+    `out` how many left; nodes tell that, and of the slowest kinds, when they renew their lease.
     """
     try:
         every_s = max(duration(every), EVERY_S_MIN)

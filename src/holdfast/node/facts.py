@@ -23,6 +23,7 @@ def node_facts(
     lag_s: float,
     running: int,
     stuck: Mapping[str, Any],
+    pace: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Plain values by name; `rss_mb` is None where the system does not tell."""
     return {
@@ -40,6 +41,7 @@ def node_facts(
         "lag_s": round(lag_s, 3),
         "running": running,
         "stuck": stuck,  # what becomes of tasks past their deadline, by kind
+        "pace": pace,  # what ended since the renewal before
     }
 
 

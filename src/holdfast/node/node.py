@@ -30,6 +30,7 @@ from holdfast.node.facts import node_facts
 from holdfast.node.kinds import Kinds
 from holdfast.node.lag import LoopWatch, attempts
 from holdfast.node.lease import NodeLease
+from holdfast.node.pace import Pace
 from holdfast.node.renewal import Order
 from holdfast.node.settings import NodeSettings
 from holdfast.node.trust import Trust
@@ -109,6 +110,7 @@ class Node:
         self._plans = plans(registry)
         self._is_retiring = False
         self._vitals = Vitals(id, events=events)
+        self._pace = Pace(clock)
         trust = Trust(settings.lease_s if settings.coordinator == "sql" else None)
         went_on = self._go_on
         self._lease = NodeLease(id, trust, order=order, clock=clock, events=events, went_on=went_on)
@@ -193,7 +195,7 @@ class Node:
         that their callers delayed are not waited for.
         """
         async with asyncio.timeout(timeout_s):
-            while not (self.is_idle and await self._is_store_drained()):  # noqa: ASYNC110
+            while not await self._is_drained():  # noqa: ASYNC110
                 await asyncio.sleep(DRAINED_POLL_S)
 
     @property
@@ -232,6 +234,10 @@ class Node:
         if dispatcher is None:
             raise UnknownQueue(f"this node serves {', '.join(self.queues)}, not {queue!r}")
         return await backlog_size(self._store, dispatcher, clock=self._clock)
+
+    async def _is_drained(self) -> bool:
+        # Asked again after the store: a trigger that comes late is tried, and lost, meanwhile.
+        return self.is_idle and await self._is_store_drained() and self.is_idle
 
     async def _is_store_drained(self) -> bool:
         busy = (State.SUBMITTED, State.PROCESSING)
@@ -385,6 +391,7 @@ class Node:
                 other.slot_freed()  # queues share the node's slots
 
     def _ran(self, queue: str, batch: Sequence[Ended]) -> None:
+        self._pace.add(queue, batch)
         dispatcher = self._dispatchers[queue]
         if dispatcher.charges_by_cost:
             dispatcher.ran({ended.task.id: ended.ran_s for ended in batch})
@@ -472,6 +479,7 @@ class Node:
             lag_s=self._watch.lag_s,
             running=self.in_flight,
             stuck=self._plans,
+            pace=self._pace.told(),
         )
 
     def _go_on(self) -> None:

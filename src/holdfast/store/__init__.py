@@ -369,7 +369,10 @@ class Agenda(Protocol):
         ...
 
     async def clean(self, *, keep_days: float, limit: int) -> int:
-        """Prepare the archive for the days ahead and drop what is older than `keep_days`."""
+        """Prepare the archive for the days ahead and drop what is older than `keep_days`.
+
+        With it go schedules of run time whose last slot fired before then and that have ended.
+        """
         ...
 
 

@@ -375,6 +375,7 @@ class ModelStore(ModelRules, ModelRings, ModelSchedules, ModelPartitions, ModelI
         ended = [task for task in self._tasks.values() if task.state in FINAL and task.finished_at]
         old = [task.id for task in ended if task.finished_at and task.finished_at < before][:limit]
         self._forget(old)
+        self._clean_schedules(before)
         return len(old)
 
     def _forget(self, ids: Iterable[TaskId]) -> None:

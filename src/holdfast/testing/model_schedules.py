@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from datetime import datetime
 
 from holdfast.clock import Clock
 from holdfast.schedule import Fire, Listed, Schedule
@@ -63,3 +64,9 @@ class ModelSchedules:
         if known is not None and known.next_at is not None:
             ended = replace(known, version=known.version + 1, next_at=None)
             self._schedules[known.name] = ended
+
+    def _clean_schedules(self, before: datetime) -> None:
+        for one in list(self._schedules.values()):
+            is_old = one.last_at is not None and one.last_at < before
+            if is_old and one.is_ended and not one.is_paused and one.source == "run time":
+                del self._schedules[one.name]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,7 @@ class Worker:
         self._settler = Settler(store, node=node, settled=self._settled, events=events)
         self._runs: dict[TaskId, Run] = {}
         self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
 
     @property
     def held(self) -> dict[TaskId, int]:
@@ -138,11 +140,13 @@ class Worker:
         for task in run.tasks:
             assert task.id not in self._runs, "one attempt of a task at a time on a node"
             self._runs[task.id] = run
-        work = self._make_sure(run, handler)
+        work, name = self._make_sure(run, handler), handler.kind
+        # Not in the context of the attempt whose end made room for this one.
+        context = self._context.copy()
         if self._loop.get_task_factory() is None:  # what create_task does, in half the time
-            run.attempt = asyncio.Task(work, loop=self._loop, name=handler.kind)
+            run.attempt = asyncio.Task(work, loop=self._loop, name=name, context=context)
         else:
-            run.attempt = self._loop.create_task(work, name=handler.kind)
+            run.attempt = self._loop.create_task(work, name=name, context=context)
 
     async def _make_sure(self, run: Run, handler: Handler) -> None:
         """Whatever ends the attempt, its tasks and slots do not stay behind."""

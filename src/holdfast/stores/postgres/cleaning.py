@@ -22,6 +22,7 @@ async def cleaned(database: Database, *, keep_days: float, limit: int) -> int:
     """Make the days ahead, drop what is older than `keep_days`; how many tasks that were."""
     await database.write("make_archive_days", {"days": DAYS_AHEAD})
     await database.write("clean_keys", {"limit": limit})
+    await database.write("clean_schedules", {"keep_days": keep_days, "limit": limit})
     count = 0
     params: dict[str, Any] = {"keep_days": keep_days}
     for day, is_attached, is_pending in await database.read("archive_days", params, plain=True):

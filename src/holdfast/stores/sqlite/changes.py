@@ -146,6 +146,7 @@ def clean(db: sqlite3.Connection, now: int, *, keep_days: float, limit: int) -> 
         run(db, "key_drop", ids=as_list(ids))
         run(db, "drop_archived", ids=as_list(ids))
     run(db, "key_drop_ended", now=now, limit=limit)
+    run(db, "schedules_clean", before=before, limit=limit)
     return len(ids)
 
 

@@ -16,6 +16,7 @@ from holdfast.testing.contracts.builders import NODE, QUEUE, grabbed, look, sett
 from holdfast.timing import Cron, Every
 
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 
 
 def a_schedule(name: str = "nightly", **changes: Any) -> Schedule:
@@ -224,3 +225,18 @@ class SchedulesContract:
         assert [one for one in found if found[one].is_ended] == ["daily", "nightly"]
         assert [found[one].version for one in ("daily", "hourly", "nightly")] == [2, 1, 2]
         assert [one.name for one in (await store.due_schedules(limit=9)).schedules] == ["hourly"]
+
+    async def test_only_schedules_that_ended_long_ago_are_cleaned(self, store: Store) -> None:
+        now = await clock_of(store)
+        old, young = now - 3 * DAY, now - HOUR
+        await put(store, name="over", last_at=old)
+        await put(store, name="just over", last_at=young)
+        await put(store, name="never fired")
+        await put(store, name="goes on", last_at=old, next_at=now + HOUR)
+        await put(store, name="paused", last_at=old, is_paused=True)
+        await put(store, name="of code", last_at=old, source="code")
+
+        await store.clean(keep_days=2, limit=100)
+
+        left = [one.name for one in (await store.schedules()).schedules]
+        assert left == ["goes on", "just over", "never fired", "of code", "paused"]
