@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from itertools import count
@@ -11,6 +12,7 @@ from random import Random
 import pytest
 
 from holdfast.clock import SystemClock
+from holdfast.testing.apps import migrate
 from holdfast.testing.pgbouncer import PgBouncer, is_installed
 from holdfast.testing.postgres import ExternalServer, PrivateServer, Server
 from holdfast.testing.processes import until
@@ -40,11 +42,30 @@ def postgres() -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def migrated(postgres: Server) -> Iterator[str]:
+    """A database with our tables, to be copied: that takes a tenth of the time of making them."""
+    name = f"holdfast_{os.getpid()}_migrated"
+    asyncio.run(migrate(postgres.create_database(name)))
+    yield name
+    postgres.drop_database(name)
+
+
 @pytest.fixture
-def postgres_url(postgres: Server) -> Iterator[str]:
-    """A fresh, empty database; after the test nobody may be connected to it any more."""
+def postgres_url(postgres: Server, migrated: str) -> Iterator[str]:
+    """A fresh database with empty tables; after the test nobody may be connected to it."""
+    yield from _database(postgres, migrated)
+
+
+@pytest.fixture
+def bare_postgres_url(postgres: Server) -> Iterator[str]:
+    """A fresh database that knows nothing of us."""
+    yield from _database(postgres, None)
+
+
+def _database(postgres: Server, template: str | None) -> Iterator[str]:
     name = f"holdfast_{os.getpid()}_{next(_NUMBERS)}"
-    yield postgres.create_database(name)
+    yield postgres.create_database(name, template=template)
     try:
         _assert_nobody_is_connected(postgres, name)
     finally:

@@ -327,6 +327,20 @@ class TestPostgresBus(BusContract):
         await theirs.until(lambda: bool(theirs.triggers))
         assert (mine.ids, theirs.ids) == ([1], [2])
 
+    async def test_what_is_published_after_the_end_opens_no_connection(
+        self, server: Server
+    ) -> None:
+        bus = server.bus()
+        await bus.open()
+        bus.publish([a_trigger(1)])
+        await bus.close()
+
+        bus.publish([a_trigger(2)])
+        await asyncio.sleep(0.1)
+
+        asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'bus'"
+        assert await server.run(f"{asked} AND datname = current_database()") == []
+
     async def test_a_listener_whose_backend_was_ended_hears_again_and_looks_for_what_it_missed(
         self, server: Server, seen: Seen
     ) -> None:

@@ -28,7 +28,7 @@ from holdfast.task import State
 A_DAY_S = 86_400.0
 AHEAD_S = 2.0  # before the first one is due, all are enqueued
 PER_SECOND = 100.0
-BURST_AHEAD_S = 8.0
+BURST_AHEAD_S, ENQUEUED_PER_S = 1.0, 3_000  # a burst is enqueued before it is due
 GROWN_MB_MAX = 30
 
 
@@ -125,7 +125,7 @@ class Timers:
 
     async def _wake_rate(self, alarms: Alarms) -> float:
         """Tasks a second from the moment at which all are due until the last one has started."""
-        due_at = alarms.clock.now() + timedelta(seconds=BURST_AHEAD_S)
+        due_at = alarms.clock.now() + timedelta(seconds=BURST_AHEAD_S + self.burst / ENQUEUED_PER_S)
         for first in range(0, self.burst, BULK):
             delay_s = (due_at - alarms.clock.now()).total_seconds()
             numbers = range(first, min(first + BULK, self.burst))

@@ -126,7 +126,9 @@ class Sender:
                 self._kick()
 
     def post(self, queue: str, triggers: Sequence[Trigger]) -> None:
-        """Take the triggers on, from any thread; drops them when too many wait already."""
+        """Take the triggers on, from any thread; drops them when too many wait, or at the end."""
+        if self._closing.is_set():
+            return  # a connection that was made now would never be closed
         with self._adding:
             is_full = self._unsent + len(triggers) > self._unsent_max
             if not is_full:
