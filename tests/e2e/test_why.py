@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 
 import holdfast
 from conditions import until
-from holdfast import Holdfast, Retry
+from holdfast import FixedSlots, Holdfast, Retry
 from holdfast.ids import NodeId
 from holdfast.store import START, Change, Cursor, Entry, Kept, Level, Record, Store
 from holdfast.task import Event, NewTask, Outcome, TaskId, Trigger
@@ -474,24 +475,67 @@ async def test_an_open_transaction_that_holds_the_arrival_is_named(postgres_url:
 # ── SUBMITTED: slots and policies ─────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [
-        ({"slots": {"async": 200}, "running": {"async": 200}}, "all 200 async slots of the 1 node"),
-        ({"slots": 3, "running": 3}, "all 3 slots of the 1 node"),
-        ({"slots": {"async": 2, "threads": 1}, "running": 3}, "all 3 slots of the 1 node"),
-    ],
-)
-async def test_nodes_that_tell_of_their_slots_are_believed(shop: Shop, facts, words):
+async def test_slots_that_are_taken_are_told_with_their_holders(shop: Shop):
+    async with shop.node(slots_async=2):
+        holders = [await shop.payout.enqueue() for _ in range(2)]
+        await until(lambda: shop.running == 2)
+        task = await shop.payout.enqueue()
+        ids = ", ".join(str(holder.id) for holder in holders)
+
+        text = await shop.will_wait_for(task.id, "slots: all 2 async slots of the 1 node")
+
+    assert text.endswith(f"serving it are taken, by {ids}")
+
+
+async def test_only_the_slots_of_its_own_mode_hold_a_task_back(shop: Shop):
+    may_end = threading.Event()
+
+    @shop.app.task(queue=QUEUE)
+    def blocking() -> None:
+        may_end.wait(30)
+
+    async with shop.node(slots_threads=1, slots_async=3):
+        first, second = await blocking.enqueue(), await blocking.enqueue()
+        other = await shop.payout.enqueue()
+        await until(lambda: shop.running == 1)
+
+        text = await shop.will_wait_for(second.id, "slots: all 1 thread slots of the 1 node")
+        reasons = await shop.reasons(other.id)
+        may_end.set()
+
+    assert text.endswith(f"serving it are taken, by {first.id}")
+    assert "slots" not in reasons
+
+
+async def test_slots_that_another_queue_has_taken_are_told_by_the_node(shop: Shop):
+    @shop.app.task(queue="other")
+    async def long() -> None:
+        shop.running += 1
+        await shop.may_end.wait()
+
+    async with shop.app.node(slots_async=1, lease_s=1.0):
+        await long.enqueue()
+        await until(lambda: shop.running == 1)
+        task = await shop.payout.enqueue()
+
+        text = await shop.will_wait_for(task.id, "slots: all 1 async slots of the 1 node")
+        shop.may_end.set()
+
+    assert text.endswith("serving it are taken")
+
+
+async def test_of_an_older_node_the_sum_of_its_slots_is_known(shop: Shop):
     store = await shop.app.store()
-    await serving(store, **facts)
+    await serving(store, slots={"async": 2, "thread": 1}, running=3)
     task = await shop.payout.enqueue()
 
-    assert await shop.waits_for(task.id) == f"slots: {words} serving it are taken"
+    text = await shop.waits_for(task.id)
+
+    assert text == "slots: all 3 slots of the 1 node serving it are taken"
 
 
 async def test_what_only_a_nodes_memory_knows_is_said_to_be_unknown(shop: Shop):
-    async with shop.node(slots_async=1) as node:
+    async with shop.node(booking=FixedSlots(1)) as node:
         await shop.payout.enqueue()
         await until(lambda: shop.running == 1)
         task = await shop.payout.enqueue()

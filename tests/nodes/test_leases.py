@@ -186,9 +186,9 @@ async def test_a_node_tells_of_itself_with_its_lease(store_url):
 
     assert set(found) == {
         "host", "pid", "version", "python", "slots", "renewer", "rss_mb", "lag_s", "running",
-        "stuck", "pace",
+        "stuck", "pace", "taken", "modes",
     }  # fmt: skip
-    assert found["slots"]["async"] == 7
+    assert (found["slots"]["async"], found["taken"]["async"], found["modes"]) == (7, 1, {})
     assert found["renewer"] is None
     assert found["rss_mb"] > 10
 

@@ -22,6 +22,8 @@ def node_facts(
     renewer_pid: int | None,
     lag_s: float,
     running: int,
+    taken: Mapping[str, int],
+    modes: Mapping[str, str],
     stuck: Mapping[str, Any],
     pace: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -40,6 +42,8 @@ def node_facts(
         "rss_mb": _rss_mb(),
         "lag_s": round(lag_s, 3),
         "running": running,
+        "taken": taken,  # of the slots
+        "modes": modes,  # of the kinds that do not run on the loop
         "stuck": stuck,  # what becomes of tasks past their deadline, by kind
         "pace": pace,  # what ended since the renewal before
     }

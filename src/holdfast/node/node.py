@@ -108,6 +108,7 @@ class Node:
         self._view: View | None = None
         self._renewed_at = float("-inf")
         self._plans = plans(registry)
+        self._modes = {h.kind: h.mode for h in registry if h.mode != "async"}
         self._is_retiring = False
         self._vitals = Vitals(id, events=events)
         self._pace = Pace(clock)
@@ -478,6 +479,8 @@ class Node:
             renewer_pid=self._lease.renewer_pid,
             lag_s=self._watch.lag_s,
             running=self.in_flight,
+            taken=self._vitals.taken,
+            modes=self._modes,
             stuck=self._plans,
             pace=self._pace.told(),
         )

@@ -17,6 +17,11 @@ class Vitals:
         self._node = node
         self._events = events
 
+    @property
+    def taken(self) -> dict[str, int]:
+        """The slots that are booked now, by mode."""
+        return {mode: one.taken for mode, one in self.slots.items()}
+
     def count(self) -> None:
         """Say how many slots are booked and free now."""
         counted = tuple(

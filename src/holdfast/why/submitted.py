@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.insight import COUNTED_MAX
 from holdfast.store import Member
-from holdfast.task import State
+from holdfast.task import State, TaskId
 from holdfast.why.known import Known
 from holdfast.why.limited import limited
 from holdfast.why.reason import Reason
 from holdfast.words import counted, listed, span
+
+ASYNC = "async"  # how a kind runs that its node does not name
 
 
 def submitted(known: Known) -> Iterator[Reason]:
@@ -155,32 +157,46 @@ def _some(number: int) -> str:
 
 
 def _slots(known: Known) -> Iterator[Reason]:
-    """From what nodes told with their last beat; some may not tell."""
-    taken: dict[str, int] = {}
-    told = [one for one in map(_of_modes, known.able) if one]
-    if not told or len(told) < len(known.able):
+    """By what runs now, and by what nodes told with their last renewal; older ones tell less."""
+    told = [_slots_of(member, known) for member in known.able]
+    full = [one for one in told if one is not None and one.taken >= one.size]
+    if not full or len(full) < len(told):
         return
-    for mode in sorted({mode for one in told for mode in one}):
-        of_mode = [one[mode] for one in told if mode in one]
-        if all(running >= slots for slots, running in of_mode):
-            taken[mode] = sum(slots for slots, _ in of_mode)
-    for mode, slots in taken.items():
-        what = f"{mode} slots" if mode else "slots"
-        whose = f"the {counted(len(told), 'node')} serving it"
-        yield Reason("slots", f"all {slots} {what} of {whose} are taken", True)
+    modes = {one.mode for one in full}
+    what = f"{modes.pop()} slots".lstrip() if len(modes) == 1 else "slots"
+    size = sum(one.size for one in full)
+    text = f"all {size} {what} of the {counted(len(full), 'node')} serving it are taken"
+    if holders := [id for one in full for id in one.holders]:
+        text += f", by {listed(holders)}"
+    yield Reason("slots", text, True)
 
 
-def _of_modes(member: Member) -> dict[str, tuple[int, int]]:
-    """Slots and how many of them are taken, by mode; "" where a node tells only the sum."""
-    slots, running = _numbers(member.facts.get("slots")), _numbers(member.facts.get("running"))
-    if slots.keys() == running.keys():
-        return {mode: (slots[mode], running[mode]) for mode in slots}
-    if not slots or not running:
-        return {}
-    return {"": (sum(slots.values()), sum(running.values()))}
+class _Slots(NamedTuple):
+    """The slots of one node for attempts of the task's mode."""
+
+    mode: str
+    size: int
+    taken: int
+    holders: Sequence[TaskId]
 
 
-def _numbers(told: Any) -> dict[str, int]:
-    if isinstance(told, Mapping):
-        return {str(mode): number for mode, number in told.items() if isinstance(number, int)}
-    return {"": told} if isinstance(told, int) else {}
+def _slots_of(member: Member, known: Known) -> _Slots | None:
+    facts = member.facts
+    sizes, taken, modes = (_numbers(facts, "slots"), _numbers(facts, "taken"), facts.get("modes"))
+    if not sizes or not isinstance(modes, Mapping):
+        running = facts.get("running")
+        return _Slots("", sum(sizes.values()), running, ()) if sizes and running else None
+    mode = modes.get(known.standing.task.kind, ASYNC)
+    holders = [
+        busy.id
+        for busy in known.standing.running
+        if busy.node == member.node and modes.get(busy.kind, ASYNC) == mode
+    ]
+    # Its other queues share the slots, and of those only the node tells.
+    return _Slots(mode, sizes.get(mode, 0), max(len(holders), taken.get(mode, 0)), holders)
+
+
+def _numbers(facts: Mapping[str, Any], name: str) -> dict[str, int]:
+    told = facts.get(name)
+    found = told.items() if isinstance(told, Mapping) else ()
+    return {str(mode): number for mode, number in found if isinstance(number, int)}
