@@ -25,7 +25,7 @@ test: .venv/.test  ## the whole suite, with a private PostgreSQL; ARGS="-k words
 soak: .venv/.test  ## the long runs, half an hour: kills, histories, a standing backlog, a paused million
 	$(LONG) -n 2 --dist worksteal tests/histories tests/faults/test_sqlite_kill.py \
 		tests/faults/test_limits_under_kill.py tests/nodes/test_standing_backlog.py \
-		tests/nodes/test_histories.py tests/faults/test_renewer.py tests/nodes/test_schedules.py $(ARGS)
+		tests/nodes/test_histories.py tests/faults/test_renewer.py tests/nodes/test_schedules.py tests/docs/test_pages.py $(ARGS)
 	$(LONG) tests/nodes/test_paused_million.py $(ARGS)
 
 bad-day: .venv/.test  ## a story of four minutes: workers killed and stopped, the server restarted, a clock stepped

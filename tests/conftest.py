@@ -94,12 +94,26 @@ def pgbouncer_url(pgbouncer: PgBouncer, postgres_url: str) -> str:
     return pgbouncer.url(postgres_url.rpartition("/")[2])
 
 
+@pytest.fixture
+def bare_pgbouncer_url(bare_postgres_url: str, pgbouncer: PgBouncer) -> str:
+    """The database of `bare_postgres_url`, through the pooler."""
+    return pgbouncer.url(bare_postgres_url.rpartition("/")[2])
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store; the test runs on each of them, and proves its line on both."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'app.db'}"
     return request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def bare_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a store without tables."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'app.db'}"
+    return request.getfixturevalue("bare_postgres_url")
 
 
 @pytest.fixture

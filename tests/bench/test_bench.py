@@ -112,12 +112,12 @@ def test_a_server_that_may_lose_commits_gets_no_figures(postgres_url):
 
 
 @pytest.mark.store("postgres")
-def test_a_benchmark_leaves_no_schema_behind(postgres, postgres_url):
-    bench("drain", "--tasks", "20", *where(postgres_url))
+def test_a_benchmark_leaves_no_schema_behind(postgres, bare_postgres_url):
+    bench("drain", "--tasks", "20", *where(bare_postgres_url))
 
     schemas = postgres.execute(
         "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'holdfast%'",
-        database=postgres_url.rpartition("/")[2],
+        database=bare_postgres_url.rpartition("/")[2],
     )
     assert schemas == []
 

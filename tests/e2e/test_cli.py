@@ -143,13 +143,13 @@ def test_a_missing_file_is_named_and_not_made(bare: Run, folder: Path):
 
 
 @pytest.mark.store("postgres")
-def test_a_missing_schema_says_how_to_make_it(bare: Run, postgres_url: str):
-    done = bare("task", "list", HOLDFAST_URL=postgres_url)
+def test_a_missing_schema_says_how_to_make_it(bare: Run, bare_postgres_url: str):
+    done = bare("task", "list", HOLDFAST_URL=bare_postgres_url)
 
     assert_says(
         done, "HF1401", 4, "the tables of Holdfast are missing in", "run `holdfast db migrate`"
     )
-    status = bare("db", "status", "--json", HOLDFAST_URL=postgres_url)
+    status = bare("db", "status", "--json", HOLDFAST_URL=bare_postgres_url)
     assert status.returncode == 4
     assert json.loads(status.stdout)["database"] == 0
 
@@ -256,7 +256,7 @@ def test_a_password_in_a_flag_is_refused_and_not_repeated(bare: Run):
         (["task", "lst"], "No such command 'lst'. Did you mean 'list'"),
         (["task", "list", "--limt", "3"], "--limit"),
         (["task", "list", "--state", "broken"], "there is no state 'broken'; known: waiting, "),
-        (["task", "cancel"], "name at least one task by its id"),
+        (["task", "fail"], "name at least one task by its id"),
         (["task", "resume", "--all"], "name tasks by their ids, or all of a kind: --kind K --all"),
         (["task", "cancel", "1", "2", "--version", "1"], "name one id"),
     ],
@@ -404,10 +404,10 @@ def test_a_task_can_be_given_up_with_a_reason(run: Run):
 # ── the store, the settings, the rest ─────────────────────────────────────────────────────────
 
 
-def test_status_is_4_until_the_tables_are_migrated(bare: Run, store_url: str):
-    before = bare("db", "status", "--json", HOLDFAST_URL=store_url)
-    migrated_twice = [bare("db", "migrate", HOLDFAST_URL=store_url) for _ in range(2)]
-    after = bare("db", "status", "--json", HOLDFAST_URL=store_url)
+def test_status_is_4_until_the_tables_are_migrated(bare: Run, bare_store_url: str):
+    before = bare("db", "status", "--json", HOLDFAST_URL=bare_store_url)
+    migrated_twice = [bare("db", "migrate", HOLDFAST_URL=bare_store_url) for _ in range(2)]
+    after = bare("db", "status", "--json", HOLDFAST_URL=bare_store_url)
 
     assert (before.returncode, json.loads(before.stdout)["fits"]) == (4, False)
     assert "run `holdfast db migrate`" in before.stderr

@@ -84,19 +84,21 @@ async def test_a_sound_store_with_a_node_has_nothing_to_complain_of(url: str):
 
 
 async def test_tables_that_are_missing_older_or_newer_are_told_apart(
-    store_url: str, tmp_path: Path
+    bare_store_url: str, tmp_path: Path
 ):
-    if store_url.startswith("sqlite"):
+    if bare_store_url.startswith("sqlite"):
         (tmp_path / "app.db").touch(mode=0o600)
-    (await examined(store_url)).says("schema", FAIL, "no tables of Holdfast yet", "db migrate")
-    await prepared(store_url)
+    (await examined(bare_store_url)).says("schema", FAIL, "no tables of Holdfast yet", "db migrate")
+    await prepared(bare_store_url)
 
-    await _pretend(store_url, version=NEWEST - 1)
-    (await examined(store_url)).says("schema", FAIL, f"version {NEWEST - 1}, this code needs")
-    await _pretend(store_url, version=NEWEST + 1)
-    (await examined(store_url)).says("schema", OK, f"version {NEWEST + 1}", "they still fit")
-    await _pretend(store_url, version=NEWEST + 1, code_min=NEWEST + 1)
-    (await examined(store_url)).says("schema", FAIL, "this code knows", "install a newer Holdfast")
+    await _pretend(bare_store_url, version=NEWEST - 1)
+    (await examined(bare_store_url)).says("schema", FAIL, f"version {NEWEST - 1}, this code needs")
+    await _pretend(bare_store_url, version=NEWEST + 1)
+    (await examined(bare_store_url)).says("schema", OK, f"version {NEWEST + 1}", "they still fit")
+    await _pretend(bare_store_url, version=NEWEST + 1, code_min=NEWEST + 1)
+    (await examined(bare_store_url)).says(
+        "schema", FAIL, "this code knows", "install a newer Holdfast"
+    )
 
 
 async def _pretend(url: str, *, version: int, code_min: int = 4) -> None:

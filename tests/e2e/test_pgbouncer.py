@@ -198,9 +198,9 @@ async def test_more_clients_than_server_connections_wait_and_lose_nothing(postgr
     assert results == list(range(200))
 
 
-def test_the_command_line_migrates_and_asks_through_the_pooler(pgbouncer_url, tmp_path):
+def test_the_command_line_migrates_and_asks_through_the_pooler(bare_pgbouncer_url, tmp_path):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
-    environment |= {"PYTHONPATH": str(PACKAGE), "HOLDFAST_URL": pgbouncer_url}
+    environment |= {"PYTHONPATH": str(PACKAGE), "HOLDFAST_URL": bare_pgbouncer_url}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -92,7 +92,7 @@ def says(log: Path, words: str) -> bool:
 
 @pytest.mark.whole
 async def test_workers_of_both_versions_run_side_by_side_on_the_new_tables(
-    store_url, tmp_path, older
+    bare_store_url, tmp_path, older
 ):
     """The older one is started first, the tables are migrated under it, and a new one joins."""
     (tmp_path / "mailing.py").write_text(APP)
@@ -100,19 +100,19 @@ async def test_workers_of_both_versions_run_side_by_side_on_the_new_tables(
     make = [sys.executable, "-m", "holdfast.cli", "db", "migrate"]
     subprocess.run(  # noqa: ASYNC221
         make,
-        env=environ(HOLDFAST_URL=store_url, PYTHONPATH=str(older)),
+        env=environ(HOLDFAST_URL=bare_store_url, PYTHONPATH=str(older)),
         check=True,
         capture_output=True,
     )
-    first = worker(tmp_path, older, store_url, logs["older"])
+    first = worker(tmp_path, older, bare_store_url, logs["older"])
     second: subprocess.Popen[bytes] | None = None
     try:
         until(lambda: says(logs["older"], "serves mail"), 60, lambda: logs["older"].read_text())
-        await migrate(store_url)
-        second = worker(tmp_path, ROOT / "src", store_url, logs["newer"])
+        await migrate(bare_store_url)
+        second = worker(tmp_path, ROOT / "src", bare_store_url, logs["newer"])
         until(lambda: says(logs["newer"], "serves mail"), 60, lambda: logs["newer"].read_text())
 
-        app = Holdfast(store_url)
+        app = Holdfast(bare_store_url)
 
         @app.task(queue="mail")
         async def send(number: int) -> int: ...

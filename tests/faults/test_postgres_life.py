@@ -207,11 +207,11 @@ async def test_four_that_migrate_at_the_same_time_make_one_schema(request, way):
         assert await enqueued(store)
 
 
-async def test_the_printed_schema_is_the_migrated_one(postgres, postgres_url):
-    name = postgres_url.rpartition("/")[2]
-    postgres.execute(a_store(postgres_url).migration_sql(), database=name)
+async def test_the_printed_schema_is_the_migrated_one(postgres, bare_postgres_url):
+    name = bare_postgres_url.rpartition("/")[2]
+    postgres.execute(a_store(bare_postgres_url).migration_sql(), database=name)
 
-    async with _reopened(postgres_url) as store:
+    async with _reopened(bare_postgres_url) as store:
         (task,) = await grabbed(store)
         assert await settle(store, task, Event.SUCCEEDED)
         assert await store.migrate() == NEWEST
@@ -239,10 +239,10 @@ def test_sql_in_the_schema_name_is_refused(schema):
         a_store("postgresql://nowhere", schema=schema)
 
 
-async def test_tables_that_are_missing_name_the_command(postgres_url):
+async def test_tables_that_are_missing_name_the_command(bare_postgres_url):
     with pytest.raises(SchemaMissing, match="holdfast db migrate"):
-        await a_store(postgres_url).open()
-    assert await a_store(postgres_url).schema_status() == (NEWEST, None)
+        await a_store(bare_postgres_url).open()
+    assert await a_store(bare_postgres_url).schema_status() == (NEWEST, None)
 
 
 async def test_tables_of_a_newer_version_are_left_alone_unless_they_name_ours(

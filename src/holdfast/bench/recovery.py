@@ -61,8 +61,7 @@ class Recovery:
             place.store() as store,
             Workers(place, store) as workers,
         ):
-            for _ in range(NODES):
-                await workers.start()
+            await asyncio.gather(*(workers.start() for _ in range(NODES)))
             waits_s: list[float] = []
             async with Producer(place) as producer:
                 for number in range(self.kills):
