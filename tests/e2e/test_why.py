@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import asyncpg
 import pytest
 
-import holdfast
 from conditions import until
 from holdfast import FixedSlots, Holdfast, Retry
 from holdfast.ids import NodeId
@@ -29,7 +23,6 @@ from holdfast.why.explain import head_of, reasons_of
 from holdfast.why.known import gather
 from holdfast.why.reason import Reason
 
-PACKAGE = Path(holdfast.__file__).parents[1]
 QUEUE = "pay"
 NODE, OTHER = NodeId("node-a"), NodeId("node-b")
 
@@ -546,76 +539,3 @@ async def test_what_only_a_nodes_memory_knows_is_said_to_be_unknown(shop: Shop):
         text = await eventually(start)
         assert text.startswith("nothing that the store knows of holds it back")
         assert text.endswith(f"which only the memory of node {node.id} knows")
-
-
-# ── the command ───────────────────────────────────────────────────────────────────────────────
-
-PROGRAM = """
-from holdfast import AllOf, FixedSlots, Full, Holdfast, PerKind
-
-class OfficeHours:
-    def book(self, trigger, *, now):
-        return Full()
-
-    def free(self, trigger): ...
-
-    def explain(self, trigger):
-        return f"{trigger.kind} runs on weekdays from 9 to 17"
-
-app = Holdfast()
-
-@app.task(queue="pay", booking=AllOf(FixedSlots(3), PerKind({"payout": OfficeHours()})))
-async def payout() -> None: ...
-"""
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture
-def run(tmp_path: Path, store_url: str) -> Run:
-    (tmp_path / "payments.py").write_text(PROGRAM, encoding="utf-8")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    environ = kept | {"PYTHONPATH": str(PACKAGE), "HOLDFAST_URL": store_url}
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "holdfast.cli", *arguments],
-            cwd=tmp_path,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    return run
-
-
-async def test_the_command_prints_a_head_and_aligned_rules_and_json(shop: Shop, run: Run):
-    store = await shop.app.store()
-    await serving(store)
-    await shop.app.queue(QUEUE).pause()
-    task = await shop.payout.options(fairness_key="acme").enqueue()
-
-    done = await asyncio.to_thread(run, "why", str(task.id))
-    told = await asyncio.to_thread(run, "why", str(task.id), "--json")
-    explained = await asyncio.to_thread(run, "why", str(task.id), "--app", "payments")
-    unknown = await asyncio.to_thread(run, "why", "987654")
-
-    head, *rules = done.stdout.splitlines()
-    assert done.returncode == 0, done.stderr
-    assert head.startswith(f"task {task.id} · kind payout · queue pay · SUBMITTED since ")
-    assert head.endswith(" · priority 5")
-    assert rules[:2] == [
-        "  queue pay    1 node serves it",
-        "  kind payout  all of them can run it",
-    ]
-    (marked,) = [rule for rule in rules if rule.endswith("  <- waits here")]
-    assert marked.startswith("  queue pay    paused; `holdfast queue resume pay`")
-    shown = json.loads(told.stdout)
-    assert shown["schema"] == "holdfast.why.v1"
-    assert (shown["id"], shown["state"]) == (str(task.id), "SUBMITTED")
-    assert [item["waits_here"] for item in shown["items"]].count(True) == 1
-    assert "policy AllOf  payout runs on weekdays from 9 to 17" in explained.stdout
-    assert (unknown.returncode, unknown.stdout) == (3, "")
-    assert unknown.stderr.startswith("error HF1105: no task has the id 987654")

@@ -25,8 +25,8 @@ from holdfast.errors import UnknownQueue
 from holdfast.handler import Registry
 from holdfast.ids import NodeId
 from holdfast.limit import Mode
-from holdfast.node.duties import NodeDuties, plans
-from holdfast.node.facts import node_facts
+from holdfast.node.duties import NodeDuties
+from holdfast.node.facts import Facts
 from holdfast.node.kinds import Kinds
 from holdfast.node.lag import LoopWatch, attempts
 from holdfast.node.lease import NodeLease
@@ -107,8 +107,7 @@ class Node:
         self._stopping = asyncio.Event()
         self._view: View | None = None
         self._renewed_at = float("-inf")
-        self._plans = plans(registry)
-        self._modes = {h.kind: h.mode for h in registry if h.mode != "async"}
+        self._facts = Facts(settings, registry)
         self._is_retiring = False
         self._vitals = Vitals(id, events=events)
         self._pace = Pace(clock)
@@ -442,7 +441,7 @@ class Node:
         asked_at = self._clock.seconds()
         renews = self._must_renew(asked_at)
         view = await self._coordinator.beat(
-            retiring=self._is_retiring, renews=renews, facts=self._facts() if renews else NO_FACTS
+            retiring=self._is_retiring, renews=renews, facts=self._told() if renews else NO_FACTS
         )
         if renews:
             self._renewed_at = asked_at
@@ -473,15 +472,12 @@ class Node:
         is_due = now - self._renewed_at >= self._settings.lease_s / 3 - self._settings.tick_s / 2
         return is_due or self._is_retiring or not self._lease.holds()
 
-    def _facts(self) -> dict[str, Any]:
-        return node_facts(
-            self._settings,
+    def _told(self) -> dict[str, Any]:
+        return self._facts.told(
             renewer_pid=self._lease.renewer_pid,
             lag_s=self._watch.lag_s,
             running=self.in_flight,
             taken=self._vitals.taken,
-            modes=self._modes,
-            stuck=self._plans,
             pace=self._pace.told(),
         )
 
