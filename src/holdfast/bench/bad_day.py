@@ -91,9 +91,9 @@ class BadDay:
         await running(self._store, victim)
         at_s = self._workers.end(victim)
         assert victim.node is not None
-        left = {row.id for row in await self._store.running_of(victim.node)}
+        left = {row.id: row.version for row in await self._store.running_of(victim.node)}
         self._say(f"kill -9 of worker {victim.pid}; it was running {len(left)} tasks")
-        waits_s = await waited(self._workers, left, at_s)
+        waits_s = await waited(self._workers, self._store, left, at_s)
         self._say(f"all of them run again elsewhere after {max(waits_s, default=0.0):.1f} s")
         await self._ask("node", "list")
         worker = await self._workers.start()

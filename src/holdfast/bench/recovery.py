@@ -32,6 +32,7 @@ NODES = 3
 PER_SECOND = 150.0
 LEASE_S = 10.0
 WAIT_S_MAX = 60.0  # for the tasks of one dead node
+SETTLED_LOOK_S = 1.0
 REST_S = 1.0  # between a recovery and the next kill
 P99_S_MAX: dict[str, float] = {"process": 3.0, "machine": LEASE_S + 1.0}
 
@@ -76,8 +77,8 @@ class Recovery:
         await running(store, victim)
         at_s = workers.end(victim, whole_machine=self.case == "machine")
         assert victim.node is not None, "a worker that has started has a node"
-        left = {row.id for row in await store.running_of(victim.node)}
-        waits_s = await waited(workers, left, at_s)
+        left = {row.id: row.version for row in await store.running_of(victim.node)}
+        waits_s = await waited(workers, store, left, at_s)
         await workers.start()
         return waits_s
 
@@ -154,13 +155,26 @@ async def running(store: Store, worker: Worker) -> None:
             await asyncio.sleep(0.005)
 
 
-async def waited(workers: Workers, left: set[TaskId], at_s: float) -> list[float]:
-    """How long after `at_s` each of the tasks was started again, in seconds."""
+async def waited(
+    workers: Workers, store: Store, left: dict[TaskId, int], at_s: float
+) -> list[float]:
+    """How long after `at_s` each of the tasks was started again, in seconds.
+
+    A settle that was on its way when the process died may still be carried out by the server: such
+    a task has ended, and is not waited for.
+    """
     clock, found = SystemClock(), dict[int, float]()
-    while left - found.keys() and clock.seconds() - at_s < WAIT_S_MAX:
+    look_s = clock.seconds() + SETTLED_LOOK_S
+    while left.keys() - found.keys() and clock.seconds() - at_s < WAIT_S_MAX:
         for line in workers.look():
             if line.what == "start" and line.task in left and line.at_s > at_s:
                 found.setdefault(line.task, line.at_s - at_s)
+        if clock.seconds() >= look_s:
+            look_s += SETTLED_LOOK_S
+            tasks = await store.get([id for id in left if id not in found])
+            for task in tasks.values():
+                if task.state is State.DONE and task.version == left[task.id] + 1:
+                    del left[task.id]
         await asyncio.sleep(0.02)
     return [found.get(id, WAIT_S_MAX) for id in left]
 
