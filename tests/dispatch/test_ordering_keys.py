@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from conditions import until
-from holdfast import Retry, State
+from holdfast import FixedSlots, Retry, State, current_task
 from holdfast.dispatch.limits import Limits
 from holdfast.testing.apps import fresh, opened
 
@@ -72,3 +72,77 @@ async def test_an_error_blocks_its_key_by_default_or_is_skipped_by_choice(store_
             await client.resume(first.id)
             await until(lambda: done == [0, 1, 2])
             await node.drained(10)
+
+
+@pytest.mark.req("TASK-94")
+async def test_an_elder_of_lower_priority_runs_before_its_younger_siblings(store_url):
+    app = fresh(store_url)
+    done: list[int] = []
+
+    @app.task
+    async def step(number: int) -> None:
+        done.append(number)
+
+    @app.task
+    async def other(number: int) -> None:
+        done.append(number)
+
+    async with opened(app):
+        for number in range(20):
+            kind = other if number % 3 else step
+            await kind.options(ordering_key="a", priority=9 - number % 10).enqueue(number)
+        async with app.node(limits=QUICK, tick_s=0.1) as node:
+            await node.drained(10)
+
+    assert done == list(range(20))
+
+
+async def test_a_retry_that_stands_behind_its_younger_sibling_runs_first(store_url):
+    """Keys of fairness give the retry a later pass; nothing else moves the queue on."""
+    app = fresh(store_url)
+    done: list[int] = []
+
+    @app.task(retry=Retry(attempts=9, delay=0.05))
+    async def step(number: int, failures: int = 0) -> None:
+        if current_task().attempt <= failures:
+            raise ValueError("again")
+        done.append(number)
+
+    async with opened(app), app.node(limits=QUICK, tick_s=0.1, slots_async=1) as node:
+        for number in range(4):
+            failures = 4 if number == 1 else 0
+            keyed = step.options(ordering_key="a", fairness_key=f"tenant {number % 2}")
+            await keyed.enqueue(number, failures)
+        await node.drained(10)
+
+    assert done == [0, 1, 2, 3]
+
+
+async def test_a_younger_sibling_waits_for_an_elder_whose_kind_has_no_room(store_url):
+    app = fresh(store_url)
+    done: list[str] = []
+    may_end = asyncio.Event()
+
+    @app.task(booking=FixedSlots(1))
+    async def narrow(name: str) -> None:
+        if name == "first":
+            await may_end.wait()
+        done.append(name)
+
+    @app.task
+    async def wide(name: str) -> None:
+        done.append(name)
+
+    async with opened(app), app.node(limits=QUICK, tick_s=0.1) as node:
+        await narrow.enqueue("first")
+        await until(lambda: node.in_flight == 1)
+        await narrow.options(ordering_key="a").enqueue("elder")
+        await wide.options(ordering_key="a", priority=0).enqueue("younger")
+        await wide.enqueue("another")
+        await until(lambda: done == ["another"])
+        await asyncio.sleep(0.3)
+        assert done == ["another"]
+        may_end.set()
+        await node.drained(10)
+
+    assert done == ["another", "first", "elder", "younger"]

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.dispatch.gate import ASK_S, REFRESH_S, Gate
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.ids import NodeId
 from holdfast.limit import Limit, Share, Want, limit_of
 from holdfast.task import Trigger
@@ -88,6 +88,9 @@ class Asked(ModelStore):
         super().__init__(clock=world)
         self.asks: Counter[str] = Counter()
 
+    def _is_alive(self, node: NodeId) -> bool:
+        return True  # these nodes have no leases
+
     async def allot(self, queue: str, wants: Sequence[Want], *, node: NodeId) -> list[Share]:
         self.asks[node] += 1
         await asyncio.sleep(0.001)
@@ -100,6 +103,7 @@ class Busy:
     def __init__(self, world: World, store: Asked, name: str, *, run_s: float) -> None:
         self.running: dict[int, Trigger] = {}
         self.most = 0
+        self._is_resting = False
         self._ids = count(1)
         self._run_s = run_s
         self._world = world
@@ -129,8 +133,14 @@ class Busy:
     def asks(self) -> int:
         return self._store.asks[self._name]
 
+    def rests(self) -> None:
+        """Start nothing more."""
+        self._is_resting = True
+
     def _start(self, keys: Iterable[str | None] | None = None) -> None:
-        while self.gate.book(trigger := a_trigger(next(self._ids))) is None:
+        while (
+            not self._is_resting and self.gate.book(trigger := a_trigger(next(self._ids))) is None
+        ):
             self.running[trigger.id] = trigger
             self.most = max(self.most, len(self.running))
             self._world.call_later(self._run_s, self._end, trigger)
@@ -215,3 +225,46 @@ def test_a_stored_limit_is_read_whatever_this_version_thinks_of_it():
     assert (limit.name, limit.concurrency, limit.key, limit.local) == ("old", 2.5, "", False)
     with pytest.raises(ConfigurationError):
         replace(limit)
+
+
+class Failing(ModelStore):
+    """A store whose next answers about shares are lost, or never arrive."""
+
+    def __init__(self, world: World, *, is_done: bool) -> None:
+        super().__init__(clock=world)
+        self.is_down = False
+        self._is_done = is_done
+
+    async def allot(self, queue: str, wants: Sequence[Want], *, node: NodeId) -> list[Share]:
+        await asyncio.sleep(0.001)
+        if self.is_down and not self._is_done:
+            raise StoreUnavailable("never arrived")
+        shares = await super().allot(queue, wants, node=node)
+        if self.is_down:
+            raise StoreUnavailable("the answer was lost")
+        return shares
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_share_is_given_back_though_the_store_failed_when_it_was_asked(is_done):
+    async def main(world: World) -> tuple[list[int], bool]:
+        store = Failing(world, is_done=is_done)
+        await store.change_rules("q", limits=[Limit(name="four", queue="q", concurrency=4)])
+        held: list[int] = []
+        async with Busy(world, store, "first", run_s=0.1) as first:
+            gate = first.gate
+            await asyncio.sleep(1.0)
+            held.append(sum(h.held for r in store._shares.values() for _, h in r.values()))
+            first.rests()
+            store.is_down = True
+            await asyncio.sleep(REFRESH_S + 1.0)
+            store.is_down = False
+            await asyncio.sleep(3 * REFRESH_S + 3.0)
+            held.append(sum(h.held for r in store._shares.values() for _, h in r.values()))
+            await gate.close()
+        return held, any(store._shares.values())
+
+    held, is_left = simulate(main)
+
+    assert held[0] > 0 and held[1] == 0
+    assert not is_left

@@ -9,7 +9,7 @@ from holdfast.dispatch.limits import Limits
 from holdfast.dispatch.size import counted
 from holdfast.dispatch.table import TriggerTable
 from holdfast.store import START, Column, Entry, Level, Loaded, Mark, Position, Tail
-from holdfast.task import TaskId, Trigger
+from holdfast.task import TaskId, Trigger, lane_of
 
 
 def a_trigger(id: int, *, version: int = 1, partition: int = 0, arrived: int = 0) -> Trigger:
@@ -240,3 +240,33 @@ def test_before_the_end_what_is_only_in_the_store_is_added_as_an_estimate():
     intake.merge(intake.appended(partition, intake.choose(lines)[0], early=True))
 
     assert len(intake.table) == 4 and counted(intake, booked=[]) == (20, False)
+
+
+def test_what_was_taken_finds_its_way_back_into_a_full_table():
+    intake = an_intake(size_max=2, window=2)
+    intake.hear([a_trigger(1), a_trigger(2)])
+    first = intake.table.take(lambda trigger: None)
+    intake.read_early([a_trigger(3)])
+    assert first is not None and not intake.table.has_room
+
+    intake.offer_behind(first.trigger)
+
+    assert sorted(taken(intake)) == [1, 2, 3]
+
+
+def test_what_was_read_from_a_stored_lane_does_not_wait_behind_it():
+    """It is the stored part itself: nothing else would ever use it up."""
+    intake = an_intake()
+    (partition,) = intake.partitions.values()
+    trigger = a_trigger(1)._replace(ordering_key="key")
+    column = Column(5, "mail", lane_of(trigger))
+    intake.stored.found(partition, column, Tail(Level(1, 1), None))
+    backlog = intake.stored.lane(partition, column)
+    intake.table.add(trigger, Level(1, 1), column.lane)
+    intake._stand(trigger.id, backlog, Entry(Level(1, 1), trigger, column.lane))
+    intake.known[trigger.id] = 1
+    assert taken(intake) == [1]
+
+    intake.offer_behind(trigger)
+
+    assert taken(intake) == [1]

@@ -94,6 +94,7 @@ class Dispatcher:
         self._later: dict[TaskId, Trigger] = {}  # wait for an older attempt of the same task
         self._spoilt: set[TaskId] = set()  # cannot be grabbed, and wait to be written anew
         self._misjudged: dict[TaskId, str] = {}  # the booking policy raised: why
+        self._preferred: list[Trigger] = []  # booked in place of younger ones of their keys
         self._busy: dict[str, TaskId] = {}  # ordering keys with a task on its way or running
         self._foreign: dict[str, Running] = {}  # ordering keys that another live node is running
         self._blocked: set[str] = set()  # ordering keys that wait for an elder
@@ -237,22 +238,29 @@ class Dispatcher:
             take, book = self._table.take, self._book
             while len(batch) < self._limits.grab_batch:
                 item = take(book)
-                if item is None:
+                taken, self._preferred = self._preferred, []
+                if item is not None:
+                    taken.append(item.trigger)
+                elif not taken:
                     break
-                trigger = item.trigger
-                if trigger.id in self._misjudged:
-                    self._run(self._park(trigger, self._misjudged.pop(trigger.id)))
-                elif trigger.id in self._booked:
-                    # Resumed or cancelled while it runs here: its attempt is ending, and two
-                    # attempts of one task never overlap on a node.
-                    self._give_back(trigger)
-                    self._later[trigger.id] = trigger
-                else:
-                    self._booked[trigger.id] = trigger
-                    batch.append(trigger)
+                for trigger in taken:
+                    self._enlist(trigger, batch)
             if not batch:
                 return
             self._run(self._grab_and_start(batch))
+
+    def _enlist(self, trigger: Trigger, batch: list[Trigger]) -> None:
+        """Let a trigger that has left the table take part in the next grab, if it may."""
+        if trigger.id in self._misjudged:
+            self._run(self._park(trigger, self._misjudged.pop(trigger.id)))
+        elif trigger.id in self._booked:
+            # Resumed or cancelled while it runs here: its attempt is ending, and two attempts of
+            # one task never overlap on a node.
+            self._give_back(trigger)
+            self._later[trigger.id] = trigger
+        else:
+            self._booked[trigger.id] = trigger
+            batch.append(trigger)
 
     def _has_room_to_grab(self) -> bool:
         if self._is_stopping or len(self._grabs) >= self._limits.grabs_max:
@@ -273,8 +281,21 @@ class Dispatcher:
 
     def _book(self, trigger: Trigger) -> Full | None:
         key = trigger.ordering_key
-        if key is not None and self._is_held(key):
+        if key is None:
+            return self._admit(trigger)
+        if self._is_held(key):
             return BUSY
+        elder = self._table.eldest(key)
+        if elder is None or elder.id >= trigger.id:
+            return self._admit(trigger)
+        # Whatever stands before it, the elder goes first: only after it may this one be grabbed.
+        if self._admit(elder) is None:
+            self._table.remove(elder.id)
+            self._preferred.append(elder)
+        return BUSY
+
+    def _admit(self, trigger: Trigger) -> Full | None:
+        """A slot, and what the limits of the queue want; None: both are booked."""
         gate = self._gate
         if gate is not None and (full := gate.book(trigger)) is not None:
             return self._refused(trigger, full)
@@ -287,8 +308,8 @@ class Dispatcher:
                 gate.free(trigger, is_lost=True)
             return None
         if full is None:
-            if key is not None:
-                self._busy[key] = trigger.id
+            if trigger.ordering_key is not None:
+                self._busy[trigger.ordering_key] = trigger.id
             return None
         if gate is not None:
             gate.free(trigger, is_lost=True)

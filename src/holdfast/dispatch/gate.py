@@ -42,6 +42,7 @@ class Held:
     __slots__ = (
         "ask_at",
         "is_missed",
+        "is_unsure",
         "key",
         "limit",
         "share",
@@ -61,6 +62,7 @@ class Held:
         self.since_s = 0.0  # a local rate: when its tokens were counted
         self.weight = 1.0  # of the key, as its last task had it
         self.is_missed = False  # somebody was refused for the lack of it
+        self.is_unsure = False  # asked and not answered: the store may hold more for us
         self.ask_at = 0.0
         self.tried_at = 0.0  # when somebody last needed it
 
@@ -96,7 +98,8 @@ class Held:
 
     @property
     def is_idle(self) -> bool:
-        return not (self.used or self.is_missed or self.share.held or self.tokens)
+        has_any = self.used or self.share.held or self.tokens
+        return not (has_any or self.is_missed or self.is_unsure)
 
 
 class RulesVersion:
@@ -258,7 +261,8 @@ class Gate:
 
     async def close(self) -> None:
         """Nothing runs any more: give everything back."""
-        held = [one for one in self._held.values() if not one.limit.local and one.share.held]
+        ours = [one for one in self._held.values() if not one.limit.local]
+        held = [one for one in ours if one.share.held or one.is_unsure]
         wants = [Want(one.limit.name, one.key, 0, 0) for one in held]
         await self._store.allot(self.queue, wants, node=self._node)
 
@@ -294,6 +298,7 @@ class Gate:
                 held.tokens = (held.tokens or 0.0) - want.used
             else:
                 held.share = held.share._replace(held=held.used)
+            held.is_unsure = True
         shares = await self._store.allot(self.queue, wants, node=self._node)
         self._take(due, shares)
 
@@ -305,6 +310,7 @@ class Gate:
                 for place, held in self._held.items()
                 if held.used
                 or held.is_missed
+                or held.is_unsure
                 or held.share.held
                 or now_s - held.tried_at < max(REFRESH_S, held.limit.burst)
             }
@@ -320,6 +326,7 @@ class Gate:
         keys: set[str | None] = set()
         is_open_for_all = False
         for held, share in zip(due, shares, strict=True):
+            held.is_unsure = False
             if held.limit.concurrency is None:
                 held.tokens = (held.tokens or 0.0) + share.held
                 held.ask_at = now_s + (max(ASK_S, share.wait_s) if held.is_missed else REFRESH_S)

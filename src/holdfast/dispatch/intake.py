@@ -412,9 +412,18 @@ class Intake:
         partition.anew.add(trigger.id)
 
     def offer_behind(self, trigger: Trigger) -> None:
-        """Put a trigger that could not be grabbed now back into the table, behind the others."""
-        if self.table.add(trigger, self._now_level(trigger)):
-            self.known[trigger.id] = trigger.version
+        """Put a trigger that could not be grabbed now back into the table, behind the others.
+
+        One that was read from the stored part of a lane belongs to that part: behind it, it would
+        wait for itself.
+        """
+        lane = self._stored_lane(trigger)
+        self.table.add(trigger, self._now_level(trigger), lane, was_here=True)
+        self.known[trigger.id] = trigger.version
+
+    def _stored_lane(self, trigger: Trigger) -> str:
+        lanes = [p.entry.lane for p in self.places_of(trigger.id) if p.entry.lane]
+        return lanes[0] if lanes else ""
 
     def _offer(self, backlog: Backlog, entry: Entry, shown: Level) -> None:
         level, trigger, lane = entry

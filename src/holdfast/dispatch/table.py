@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 from holdfast.booking import Full
 from holdfast.dispatch.columns import Kind, Row, TableColumn
+from holdfast.dispatch.elders import Elders
 from holdfast.dispatch.lanes import UNLISTED, Item, Lanes
 from holdfast.dispatch.passes import NO_WEIGHTS, Key, Passes
 from holdfast.limit import Mode
@@ -70,6 +71,7 @@ class TriggerTable:
         self._next_arrival = counting(1).__next__
         self._next_turn = counting(1).__next__
         self._items: dict[TaskId, Item] = {}
+        self._elders = Elders()
         self._kinds: dict[str, Kind] = {}
         self._rows: dict[int, Row] = {}  # by priority, first to last
         self._full: list[Kind] = []
@@ -115,10 +117,12 @@ class TriggerTable:
             self._column(trigger.priority, trigger.kind).lanes.charge(trigger, ran_s)
             self.relist(trigger.priority, trigger.kind)
 
-    def add(self, trigger: Trigger, level: Level, lane: str = "") -> bool:
+    def add(
+        self, trigger: Trigger, level: Level, lane: str = "", *, was_here: bool = False
+    ) -> bool:
         """Take the trigger in, or answer False when the table is full: the reader stops here.
 
-        A task stands in the table once: a newer version replaces an older one, which could not be
+        One that `was_here` comes back in any case: nobody reads it again.  A task stands in the table once: a newer version replaces an older one, which could not be
         grabbed any more, and what is not newer changes nothing.
         """
         items = self._items
@@ -127,7 +131,7 @@ class TriggerTable:
             if old.trigger.version >= trigger.version:
                 return True
             self.remove(trigger.id)
-        elif len(items) >= self._size_max:
+        elif len(items) >= self._size_max and not was_here:
             return False
         column = self._column(trigger.priority, trigger.kind)
         if not column.size:
@@ -135,6 +139,8 @@ class TriggerTable:
             column.turn = self._stride(column) if self._turns else self._next_turn()
         item = _new(Item, (trigger, level, self._next_arrival()))
         items[trigger.id] = item
+        if trigger.ordering_key is not None:
+            self._elders.add(trigger.ordering_key, trigger.id)
         may_lead = column.add(item, lane)
         if column.number == UNLISTED or (may_lead and self._by_arrival):
             self._list(column)
@@ -144,6 +150,15 @@ class TriggerTable:
         """Where this version of the task stands, or None."""
         item = self._items.get(trigger.id)
         return item.level if item is not None and item.trigger.version == trigger.version else None
+
+    def eldest(self, key: str) -> Trigger | None:
+        """The eldest task of this ordering key that stands here, in whichever column."""
+        id = self._elders.first(key)
+        return None if id is None else self._items[id].trigger
+
+    def _leave_key(self, trigger: Trigger) -> None:
+        if trigger.ordering_key is not None:
+            self._elders.leave(trigger.ordering_key, trigger.id)
 
     def size_of(self, priority: int, kind: str) -> int:
         """How many triggers of this column are here, those held back included."""
@@ -241,6 +256,7 @@ class TriggerTable:
         """Take out a trigger that was dropped from its window; None when it is not here."""
         item = self._items.pop(id, None)
         if item is not None:
+            self._leave_key(item.trigger)
             column = self._rows[item.trigger.priority].columns[item.trigger.kind]
             column.remove(item)
             if not column.size:
@@ -316,6 +332,7 @@ class TriggerTable:
         """Remove the head of the column that is first in its heap; the column gets a new number."""
         column.pop(head)
         del self._items[head.trigger.id]
+        self._leave_key(head.trigger)
         number = UNLISTED
         if self._by_arrival:
             if (after := column.head()) is not None:

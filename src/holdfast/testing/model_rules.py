@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import count
+from typing import TYPE_CHECKING
 
 from holdfast.clock import Clock
 from holdfast.ids import NodeId
@@ -38,6 +39,10 @@ class ModelRules:
 
     def _running(self) -> list[tuple[str, Running]]:
         raise NotImplementedError
+
+    if TYPE_CHECKING:
+
+        def _is_alive(self, node: NodeId) -> bool: ...
 
     async def rules_version(self) -> int:
         return self._rules_version
@@ -94,6 +99,9 @@ class ModelRules:
             want = want._replace(used=max(want.used, self._count(limit, want.key, node)))
         others = [holder for _, holder in rows.values() if holder.node != node]
         share = shared(limit.concurrency or 0, others, node, want, now.timestamp())
+        if share.held < want.wanted:
+            # What the dead hold comes back, also when whoever resumed their tasks died as well.
+            self._give_back_shares([one.node for one in others if not self._is_alive(one.node)])
         if not share.held and not want.wanted:
             rows.pop(node, None)
             return share
