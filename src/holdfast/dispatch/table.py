@@ -122,7 +122,9 @@ class TriggerTable:
     ) -> bool:
         """Take the trigger in, or answer False when the table is full: the reader stops here.
 
-        One that `was_here` comes back in any case: nobody reads it again.  A task stands in the table once: a newer version replaces an older one, which could not be
+        One that `was_here` comes back in any case: nobody reads it again.
+
+        A task stands in the table once: a newer version replaces an older one, which could not be
         grabbed any more, and what is not newer changes nothing.
         """
         items = self._items
