@@ -3,6 +3,7 @@
 PYTHON ?= python3
 ARGS ?=
 WORKERS ?= 4
+SEEDS ?= 2000
 COUNTS := build/requirements.json
 BIN := .venv/bin
 LONG := HOLDFAST_LONG=1 HOLDFAST_KILL_S=60 $(BIN)/python -m pytest
@@ -11,7 +12,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 	--no-header --no-annotate --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bad-day check requirements bench wheel clean format lock
+.PHONY: help demo test sim soak bad-day check requirements bench wheel clean format lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
@@ -21,6 +22,9 @@ demo: .venv/.base  ## a guided minute on a temporary SQLite file
 
 test: .venv/.test  ## the whole suite, with a private PostgreSQL; ARGS="-k words" for a part of it
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --requirements-json=$(COUNTS) $(ARGS)
+
+sim: .venv/.test  ## whole clusters in virtual time, SEEDS=2000; a failing seed names its replay
+	$(BIN)/holdfast sim --seeds $(SEEDS) $(ARGS)
 
 soak: .venv/.test  ## the long runs, half an hour: kills, histories, a standing backlog, a paused million
 	$(LONG) -n 2 --dist worksteal tests/histories tests/faults/test_sqlite_kill.py \

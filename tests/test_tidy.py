@@ -53,9 +53,14 @@ MAY_IMPORT = {
     "doctor": CONTRACTS | {"config"},
     "app": CORE | {"tasks", "queues", "schedules", "node", "config"},
     "testing": CORE | ADAPTERS | EDGES,
+    "verify": BASICS,
+    "simulation": CORE | ADAPTERS | EDGES | {"testing", "verify"},
     "bench": CORE | ADAPTERS | EDGES | {"testing"},
     "demo": CORE | ADAPTERS | EDGES | {"testing"},
-    "cli": CORE | ADAPTERS | EDGES | {"testing", "bench", "demo", "why", "doctor"},
+    "cli": CORE
+    | ADAPTERS
+    | EDGES
+    | {"testing", "bench", "demo", "why", "doctor", "simulation", "verify"},
     "integrations": CORE | EDGES | {"cli"},  # a framework's own commands are commands of ours
 }
 

@@ -28,6 +28,7 @@ from holdfast.cli.problems import (
     problem_of,
     show_problem,
 )
+from holdfast.cli.sim import sim, verify
 from holdfast.cli.top import top
 from holdfast.cli.why import why
 from holdfast.cli.worker import worker
@@ -51,6 +52,8 @@ root.command(epilog="Example: holdfast why 4711")(why)
 root.command(epilog="Example: holdfast doctor orders:app")(doctor)
 root.command(epilog="Example: holdfast dev orders:app")(dev)
 root.command(epilog="Example: holdfast top --every 5s")(top)
+root.command(epilog="Example: holdfast sim --seeds 200")(sim)
+root.command(epilog="Example: holdfast verify history.jsonl")(verify)
 root.command(epilog="""Example: eval "$(holdfast completion bash)\"""")(completion)
 root.add_typer(task.commands, name="task")
 root.add_typer(queue.commands, name="queue")

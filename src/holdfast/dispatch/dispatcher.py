@@ -79,15 +79,13 @@ class Dispatcher:
             offered=self.wake,
             runs_low=self._runs_low,
         )
-        self._node = node
-        self._store = store
+        self._node, self._store = node, store
         self._table = table
         self._booking = booking
         self._gate = gate
         self._kinds = kinds
         self._start = start
-        self._clock = clock
-        self._events = events
+        self._clock, self._events = clock, events
         self._limits = limits
         self._may_act = may_act  # a node without a lease grabs nothing
         self._booked: dict[TaskId, Trigger] = {}
@@ -102,8 +100,9 @@ class Dispatcher:
         self._is_stopping = self._wake_set = False
         self._now = clock.now()  # for bookings: the beginning of the pump
         self._loop = asyncio.get_running_loop()
-        wait_s = limits.idle_wait_s
-        self._alarm = Alarm(self._time_came, self.slot_freed, clock=clock, idle_wait_s=wait_s)
+        self._alarm = Alarm(
+            self._time_came, self.slot_freed, clock=clock, idle_wait_s=limits.idle_wait_s
+        )
 
     # ── what others tell us ───────────────────────────────────────────────────────────────
 

@@ -20,9 +20,9 @@ from holdfast.limit import (
     refilled,
     shared,
 )
-from holdfast.store import NO_WEIGHTS
+from holdfast.store import NO_WEIGHTS, Member
 from holdfast.stores.sqlite.rows import SECOND
-from holdfast.stores.sqlite.statements import run
+from holdfast.stores.sqlite.statements import as_list, run
 from holdfast.stores.sqlite.threads import Threads
 
 
@@ -81,7 +81,27 @@ class RulebookRole(Threads):
             return [_allotted(db, limits.get(want.limit), want, node, now) for want in wants]
 
         shares: list[Share] = await self._write(work)
+        lacking = [want for want, got in zip(wants, shares, strict=True) if got.held < want.wanted]
+        if lacking:
+            await self._give_back(queue, lacking, node)
         return shares
+
+    async def _give_back(self, queue: str, wants: Sequence[Want], node: NodeId) -> None:
+        """What the dead hold comes back, also when whoever resumed their tasks died as well."""
+
+        def holders(db: sqlite3.Connection, now: int) -> set[str]:
+            places = ({"queue": queue, "name": want.limit, "key": want.key} for want in wants)
+            return {holder for place in places for _, holder, *_ in run(db, "shares", **place)}
+
+        others = await self._read(holders) - {node}
+        if not others:
+            return
+        alive = {member.node for member in await self.members() if member.is_alive}
+        if gone := sorted(others - alive):
+            await self._write(lambda db, now: run(db, "shares_give_back", nodes=as_list(gone)))
+
+    async def members(self) -> list[Member]:
+        raise NotImplementedError
 
 
 def _rules(db: sqlite3.Connection, queue: str) -> Rules:

@@ -179,6 +179,18 @@ class RulebookContract:
         assert new.number != share.number and [task.id for task in won.tasks] == [id]
         assert running.id != id
 
+    async def test_what_a_node_without_a_lease_holds_goes_to_whoever_lacks_it(
+        self, store: Store
+    ) -> None:
+        """As when its last question was answered after it had left."""
+        await store.change_rules(QUEUE, limits=[PAYOUTS])
+        await are_alive(store, NODE)
+        await store.allot(QUEUE, [ALL], node=OTHER)
+
+        shares = [(await store.allot(QUEUE, [ALL], node=NODE))[0] for _ in range(2)]
+
+        assert [share.held for share in shares] == [0, 10]
+
     async def test_a_node_that_leaves_gives_its_shares_back(self, store: Store) -> None:
         await store.change_rules(QUEUE, limits=[PAYOUTS])
         await store.allot(QUEUE, [ALL], node=OTHER)

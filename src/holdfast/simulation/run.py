@@ -1,0 +1,219 @@
+"""One seed: a cluster lives under faults, then without, and its history is judged.
+
+faults ──▶ safety checked ──▶ healed ──▶ everything comes to rest ──▶ all checked, nodes leave
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.simulation.plan import Plan, drawn
+from holdfast.simulation.processes import NodeProgram, Place
+from holdfast.simulation.workload import Users
+from holdfast.simulation.world import SeededWorld
+from holdfast.telemetry.logs import LOGGER
+from holdfast.testing.simulate import Deadlock
+from holdfast.verify.checkers import Violation, verify
+from holdfast.verify.history import Line
+
+STILL_S_MAX = 40.0  # after the faults something moves at least so often, until all are at rest
+LEAVE_S_MAX = 30.0
+LOOK_S = 0.5
+TOLD_SHARE = 0.5  # of the killed processes have a renewer that tells of it
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a seed."""
+
+    plan: Plan
+    violations: Sequence[Violation]
+    history: Sequence[Line]
+    seconds: float  # of the world
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How often what was done to the cluster, and what it did."""
+        found = Counter(line["op"] for line in self.history)
+        found.update(line["what"] for line in self.history if line["op"] == "fault")
+        return found
+
+
+class Cluster:
+    """The nodes, and what happens to them."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._rng = Random(f"cluster {place.plan.seed}")
+        self._births = 0
+        self.nodes = [self._born() for _ in range(place.plan.nodes)]
+
+    def _born(self) -> NodeProgram:
+        self._births += 1
+        return NodeProgram(self.place, f"node {self._births}")
+
+    async def suffer(self) -> None:
+        """Faults of nodes, until everything is healed."""
+        plan = self.place.plan
+        while plan.node_faults:
+            await asyncio.sleep(self._rng.expovariate(1 / plan.fault_every_s))
+            fault = self._rng.choice(sorted(plan.node_faults))
+            victim = self._rng.choice(self.nodes)
+            if victim.process.is_stopped or victim.process in self.place.faults.isolated:
+                continue
+            await getattr(self, f"_{fault}")(victim)
+
+    async def heal(self) -> None:
+        """Nothing goes wrong any more, and as many nodes live as at the beginning."""
+        self.place.faults.heal()
+        for node in self.nodes:
+            if node.process.is_stopped:
+                self.place.world.go_on(node.process)
+        self.place.tell("healed")
+
+    async def leave(self) -> None:
+        """All nodes end gracefully, one after the other."""
+        for node in self.nodes:
+            node.leave()
+            async with asyncio.timeout(LEAVE_S_MAX):
+                await node.ended.wait()
+
+    # ── faults ────────────────────────────────────────────────────────────────────────────
+
+    async def _kill(self, victim: NodeProgram) -> None:
+        self._tell("kill", victim)
+        name, process = victim.process.node, victim.process
+        process.kill()
+        if self._rng.random() < TOLD_SHARE and name:
+            await asyncio.sleep(self._rng.uniform(0.1, 1.0))
+            await self.place.truth.end([name])  # type: ignore[list-item]
+        await asyncio.sleep(self._rng.expovariate(1.0))
+        self._replace(victim)
+
+    async def _stop(self, victim: NodeProgram) -> None:
+        self._tell("stop", victim)
+        victim.process.is_stopped = True
+        self._later(self._rng.uniform(0.2, 3.0) * self.place.plan.lease_s, self._go_on, victim)
+
+    def _go_on(self, victim: NodeProgram) -> None:
+        if victim.process.is_stopped:
+            self._tell("go on", victim)
+            self.place.world.go_on(victim.process)
+
+    async def _isolate(self, victim: NodeProgram) -> None:
+        self._tell("isolate", victim)
+        isolated = self.place.faults.isolated
+        isolated.add(victim.process)
+        for_s = self._rng.uniform(0.2, 3.0) * self.place.plan.lease_s
+        self._later(for_s, isolated.discard, victim.process)
+
+    async def _leave(self, victim: NodeProgram) -> None:
+        self._tell("leave", victim)
+        victim.leave()
+        await asyncio.sleep(self._rng.expovariate(0.5))
+        self._replace(victim)
+
+    def _replace(self, victim: NodeProgram) -> None:
+        self.nodes[self.nodes.index(victim)] = self._born()
+
+    def _later(self, after_s: float, call: Any, *args: Any) -> None:
+        self.place.world.call_later(after_s, call, *args)
+
+    def _tell(self, what: str, victim: NodeProgram) -> None:
+        self.place.tell("fault", what=what, node=victim.process.name)
+
+
+async def live(place: Place) -> list[Violation]:
+    """The whole story of a seed; answers what it must not have done."""
+    cluster, users = Cluster(place), Users(place)
+    using = users.start()
+    suffering = asyncio.ensure_future(cluster.suffer())
+    await asyncio.sleep(place.plan.faulty_s)
+    suffering.cancel()
+    await asyncio.gather(suffering, return_exceptions=True)
+    found = verify(place.history.lines, is_over=False)
+    for node in list(cluster.nodes):
+        if node.process.is_dead or node.is_leaving:
+            cluster._replace(node)
+    await cluster.heal()
+    await using
+    await place.world.start(users.process, users.tidy_up())
+    await _rest(place, users)
+    for node in cluster.nodes:
+        booked = 0 if node.node is None else node.node.in_flight
+        place.tell("idle", node=node.process.name, booked=booked)
+    try:
+        await cluster.leave()
+    except TimeoutError:
+        found.append(Violation("C16 liveness", "a node does not end within 30 s"))
+    return found + [one for one in verify(place.history.lines) if one not in found]
+
+
+async def _rest(place: Place, users: Users) -> None:
+    """Wait until every task has come to rest and every node is idle, or until it takes too long."""
+    moves, since_s = place.truth.moves, place.world.seconds()
+    while place.world.seconds() < since_s + STILL_S_MAX and not place.is_at_rest():
+        if place.truth.moves != moves:
+            moves, since_s = place.truth.moves, place.world.seconds()
+        await asyncio.sleep(LOOK_S)
+        with suppress(Unavailable):
+            await place.world.start(users.process, users.give_up_errors())
+    await asyncio.sleep(5.0)  # what is late comes now, for nothing
+
+
+def run(seed: int, *, trace: bool = False) -> Result:
+    """Live through this seed.  The same seed gives the same history on the same code."""
+    plan = drawn(seed)
+    world = SeededWorld(Random(f"world {seed}"))
+    with _silence():
+        asyncio.set_event_loop(world)
+        try:
+            place = Place(plan, world)
+            place.is_traced = trace
+            world.set_exception_handler(lambda _, seen: _unhandled(place, seen))
+            try:
+                violations = world.run_until_complete(live(place))
+            except (Deadlock, AssertionError, ExceptionGroup) as error:
+                violations = [Violation("C16 liveness", f"{type(error).__name__}: {error}")]
+        finally:
+            _bury(world)
+    return Result(plan, violations, place.history.lines, world.seconds())
+
+
+def _unhandled(place: Place, seen: dict[str, Any]) -> None:
+    """What a callback raised and nobody caught: a real loop would only log it."""
+    error = seen.get("exception")
+    if error is not None and not isinstance(error, HoldfastError):
+        place.tell("bug", what=f"{seen.get('message')}: {error!r}")
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Thousands of injected faults are no news; a history has all of them."""
+    level, hook = LOGGER.level, sys.unraisablehook
+    LOGGER.setLevel(logging.CRITICAL + 1)
+    sys.unraisablehook = lambda _: None
+    try:
+        yield
+    finally:
+        gc.collect()
+        LOGGER.setLevel(level)
+        sys.unraisablehook = hook
+
+
+def _bury(world: SeededWorld) -> None:
+    """Forget what killed processes left behind: nothing of it may run any more."""
+    for task in asyncio.all_tasks(world):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    asyncio.set_event_loop(None)
+    world.close()

@@ -1,0 +1,90 @@
+"""Many seeds, over all processors, and what they came to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from holdfast.simulation.run import Result, run
+
+SHARES = 8  # of the seeds a processor: the last ones end about together
+
+
+class Verdict(msgspec.Struct):
+    """What a seed came to, small enough for a pipe."""
+
+    seed: int
+    violations: list[str]
+    counts: dict[str, int]
+    seconds: float
+
+
+@dataclass(slots=True)
+class Summary:
+    """What many seeds came to."""
+
+    seeds: int = 0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    failed: list[Verdict] = field(default_factory=list)
+
+    def add(self, verdict: Verdict) -> None:
+        self.seeds += 1
+        self.seconds += verdict.seconds
+        self.counts.update(verdict.counts)
+        if verdict.violations:
+            self.failed.append(verdict)
+
+    def line(self) -> str:
+        counts, faults = self.counts, ("kill", "stop", "isolate", "leave")
+        suffered = ", ".join(f"{counts[fault]:,} {fault}" for fault in faults)
+        return (
+            f"{self.seeds:,} seeds, {self.seconds / 3600:,.1f} simulated hours, "
+            f"{counts['created']:,} tasks, {counts['start']:,} attempts, faults: {suffered}; "
+            f"{len(self.failed)} with a violation"
+        )
+
+
+def verdict_of(result: Result) -> Verdict:
+    kept = ("created", "start", "moved", "fired", "kill", "stop", "isolate", "leave")
+    counts = {name: count for name in kept if (count := result.counts[name])}
+    texts = [str(violation) for violation in result.violations]
+    return Verdict(result.plan.seed, texts, counts, result.seconds)
+
+
+def lived(seeds: Sequence[int], *, processes: int) -> Iterator[Verdict]:
+    """Every seed's verdict, in the order in which they end.
+
+    Each in a process whose hashes do not vary: the order of sets is a part of a history.
+    """
+    if processes <= 1 and os.environ.get("PYTHONHASHSEED") == "0":
+        yield from (verdict_of(run(seed)) for seed in seeds)
+        return
+    shares = [list(seeds[n :: processes * SHARES]) for n in range(processes * SHARES)]
+    waiting = [share for share in shares if share]
+    running: list[subprocess.Popen[bytes]] = []
+    while waiting or running:
+        while waiting and len(running) < processes:
+            running.append(_started(waiting.pop()))
+        yield from _read(running.pop(0))
+
+
+def _started(seeds: Iterable[int]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "holdfast.simulation", *map(str, seeds)]
+    environ = os.environ | {"PYTHONHASHSEED": "0"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env=environ)
+
+
+def _read(child: subprocess.Popen[bytes]) -> Iterator[Verdict]:
+    assert child.stdout is not None
+    with child, child.stdout:
+        for line in child.stdout:
+            yield msgspec.json.decode(line, type=Verdict)
+    if child.returncode:
+        raise RuntimeError(f"a process of the simulation ended with {child.returncode}")

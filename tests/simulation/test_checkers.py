@@ -1,0 +1,182 @@
+"""Each checker finds what it is for, and nothing in a history that is sound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.verify.checkers import LIVENESS, SAFETY, verify
+from holdfast.verify.history import Line, read_history, write_history
+
+
+def line(t: float, op: str, **fields: Any) -> Line:
+    return {"t": t, "op": op, **fields}
+
+
+def created(t: float, task: int, **fields: Any) -> Line:
+    known = {"version": 1, "state": "SUBMITTED", "kind": "k", "queue": "q", "request": None}
+    return line(t, "created", task=task, **(known | fields))
+
+
+def moved(t: float, task: int, version: int, event: str, before: str, to: str, **more: Any) -> Line:
+    named = {"node": "n", "from": before, "to": to}
+    return line(t, "moved", task=task, version=version, event=event, **(named | more))
+
+
+def grabbed(t: float, task: int, version: int = 2, **more: Any) -> Line:
+    return moved(t, task, version, "GRABBED", "SUBMITTED", "PROCESSING", **more)
+
+
+def settled(t: float, task: int, version: int = 3, to: str = "DONE", **more: Any) -> Line:
+    return moved(t, task, version, "SUCCEEDED", "PROCESSING", to, **more)
+
+
+def ran(t: float, task: int, version: int = 2, node: str = "n") -> Line:
+    return line(t, "start", task=task, version=version, node=node)
+
+
+def asked(phase: str, request: str = "r", **fields: Any) -> Line:
+    return line(0.0, "enqueue", phase=phase, request=request, **fields)
+
+
+SOUND = [
+    asked("invoke"),
+    created(1.0, 1, request="r", ordering_key="a"),
+    asked("ok", task=1),
+    line(1.0, "leased", node="n", until=20.0),
+    grabbed(2.0, 1),
+    ran(2.0, 1),
+    moved(3.0, 1, 3, "RETRIED", "PROCESSING", "WAITING", due=4.0),
+    moved(4.0, 1, 4, "DUE", "WAITING", "SUBMITTED"),
+    grabbed(4.0, 1, 5),
+    ran(4.0, 1, 5),
+    created(4.0, 2, ordering_key="a"),
+    settled(5.0, 1, 6),
+    grabbed(6.0, 2),
+    ran(6.0, 2),
+    settled(7.0, 2),
+    line(8.0, "idle", node="n", booked=0),
+]
+
+LIMIT = {"name": "one", "queue": "q", "kind": None, "key": None, "concurrency": 1, "from": 0.0}
+
+BROKEN: dict[str, list[tuple[str, list[Line]]]] = {
+    "C1 no loss": [
+        ("is still SUBMITTED", [created(1, 1)]),
+        ("is not there", [asked("ok", task=7)]),
+    ],
+    "C2 no invention": [
+        ("does not exist", [ran(1, 9)]),
+        ("never asked for", [created(1, 1, request="x"), grabbed(1, 1), settled(2, 1)]),
+    ],
+    "C3 one outcome": [
+        ("after its end", [created(1, 1), grabbed(1, 1), settled(2, 1), grabbed(3, 1, 4)]),
+        ("not at its grab's", [created(1, 1), grabbed(1, 1, 4), settled(2, 1, 3)]),
+    ],
+    "C4 lease exclusion": [
+        (
+            "whose lease had 6 s",
+            [
+                created(1, 1),
+                line(1, "leased", node="n", until=9.0),
+                grabbed(2, 1),
+                moved(3, 1, 3, "LEASE_LOST", "PROCESSING", "SUBMITTED"),
+            ],
+        ),
+    ],
+    "C6 serial per key": [
+        (
+            "at the same time",
+            [
+                created(1, 1, ordering_key="a"),
+                created(1, 2, ordering_key="a"),
+                grabbed(2, 1),
+                grabbed(3, 2),
+            ],
+        ),
+        (
+            "before its elder 1",
+            [created(1, 1, ordering_key="a"), created(1, 2, ordering_key="a"), grabbed(2, 2)],
+        ),
+    ],
+    "C7 bounded duplicates": [
+        ("without a grab", [created(1, 1), ran(2, 1)]),
+        ("started twice", [created(1, 1), grabbed(2, 1), ran(2, 1), ran(3, 1)]),
+        ("grabbed by n, ran on m", [created(1, 1), grabbed(2, 1), ran(2, 1, node="m")]),
+        ("2 times, for nothing", [created(1, 1), grabbed(2, 1), grabbed(3, 1, 4)]),
+    ],
+    "C11 one task a request": [
+        (
+            "added tasks 1 and 2",
+            [asked("invoke"), created(1, 1, request="r"), created(2, 2, request="r")],
+        ),
+        ("not its own", [asked("invoke"), created(1, 1, request="r"), asked("ok", task=2)]),
+        ("was refused", [asked("invoke"), created(1, 1, request="r"), asked("fail")]),
+    ],
+    "C13 never early": [
+        ("before it was due", [created(1, 1, state="WAITING", due=9.0), grabbed(3, 1), ran(3, 1)])
+    ],
+    "C13 slots": [
+        (
+            "fired twice",
+            [line(5, "fired", schedule="s", slot=5.0), line(6, "fired", schedule="s", slot=5.0)],
+        ),
+        ("fired at 4", [line(4, "fired", schedule="s", slot=5.0)]),
+    ],
+    "C14 limits": [
+        (
+            "2 ran at 3",
+            [
+                line(0, "limit", **LIMIT),
+                created(1, 1),
+                created(1, 2),
+                grabbed(2, 1),
+                grabbed(3, 2),
+            ],
+        )
+    ],
+    "C14 counts": [("still counts 1", [line(5, "idle", node="n", booked=1)])],
+    "no bug": [("it broke", [line(5, "bug", what="it broke")])],
+}
+
+
+def test_a_sound_history_breaks_nothing():
+    assert verify(SOUND) == []
+
+
+@pytest.mark.parametrize(
+    ("checker", "words", "lines"),
+    [(name, words, lines) for name, cases in BROKEN.items() for words, lines in cases],
+)
+def test_each_checker_finds_what_it_is_for(checker, words, lines):
+    found = [violation.what for violation in verify(lines) if violation.checker == checker]
+
+    assert any(words in what for what in found), found
+
+
+def test_every_checker_has_a_history_that_breaks_it():
+    assert {name for name, _ in (*SAFETY, *LIVENESS)} == BROKEN.keys()
+
+
+def test_in_the_middle_of_a_history_what_has_to_happen_may_still_come():
+    assert verify([created(1, 1)], is_over=False) == []
+
+
+def test_a_limit_of_each_key_counts_the_tasks_of_that_key():
+    limit = line(0, "limit", **(LIMIT | {"key": "*"}))
+    lines = [limit, *(created(1, n, fairness_key=f"t{n % 2}") for n in range(1, 4))]
+    sound = [*lines, grabbed(2, 1), grabbed(2, 2)]
+
+    assert verify(sound, is_over=False) == []
+    assert verify([*sound, grabbed(3, 3)], is_over=False)
+
+
+def test_a_history_survives_its_file(tmp_path):
+    path = tmp_path / "history.jsonl"
+    write_history(SOUND, path)
+
+    assert read_history(path) == SOUND
+    path.write_text('{"t": 1, "op": "created"}\nnot json\n', encoding="utf-8")
+    with pytest.raises(ValueError, match="line 2"):
+        read_history(path)
