@@ -135,7 +135,10 @@ class Cluster:
 
 async def live(place: Place) -> list[Violation]:
     """The whole story of a seed; answers what it must not have done."""
-    cluster, users = Cluster(place), Users(place)
+    users = Users(place)
+    await place.world.start(users.process, users.set_up())
+    place.faults.begin()
+    cluster = Cluster(place)
     using = users.start()
     suffering = asyncio.ensure_future(cluster.suffer())
     await asyncio.sleep(place.plan.faulty_s)

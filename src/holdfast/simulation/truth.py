@@ -24,8 +24,6 @@ from holdfast.task import Enqueued, Event, NewTask, State, Task, TaskId, Trigger
 from holdfast.testing.model import ModelStore, ModelTransaction
 from holdfast.verify.history import History
 
-LIMIT_GRACE_S = 3.0  # until every node has heard of a new limit
-
 
 class Truth(ModelStore):
     """The model with a diary and with open transactions."""
@@ -212,7 +210,7 @@ class Truth(ModelStore):
                     concurrency=limit.concurrency,
                     kind=limit.kind,
                     key=limit.key,
-                    **{"from": self._clock.seconds() + LIMIT_GRACE_S},
+                    **{"from": self._clock.seconds()},
                 )
         return version
 

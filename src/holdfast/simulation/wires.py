@@ -41,8 +41,11 @@ class Faults:
         self.plan = plan
         self.world = world
         self.rng = Random(f"faults {plan.seed}")
-        self.is_healed = False
+        self.is_healed = True  # until they begin
         self.isolated: set[Process] = set()  # cannot reach the store
+
+    def begin(self) -> None:
+        self.is_healed = False
 
     def heal(self) -> None:
         self.is_healed = True

@@ -37,7 +37,6 @@ class Users(Program):
 
     async def _live(self) -> None:
         plan = self.place.plan
-        await self._set_up()
         async with asyncio.TaskGroup() as group:
             if plan.operators:
                 group.create_task(self._operate())
@@ -100,7 +99,8 @@ class Users(Program):
 
     # ── people ────────────────────────────────────────────────────────────────────────────
 
-    async def _set_up(self) -> None:
+    async def set_up(self) -> None:
+        """Before any node starts: from the first moment on the limits hold."""
         rng, plan = self._rng, self.place.plan
         for number in range(plan.limits):
             queue = self.app.queue(rng.choice(QUEUES))
