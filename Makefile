@@ -12,7 +12,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 	--no-header --no-annotate --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim soak bad-day check requirements bench wheel clean format lock
+.PHONY: help demo test sim sim-bugs soak bad-day check requirements bench wheel clean format lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
@@ -25,6 +25,9 @@ test: .venv/.test  ## the whole suite, with a private PostgreSQL; ARGS="-k words
 
 sim: .venv/.test  ## whole clusters in virtual time, SEEDS=2000; a failing seed names its replay
 	$(BIN)/holdfast sim --seeds $(SEEDS) $(ARGS)
+
+sim-bugs: .venv/.test  ## plant each known bug, and see whether the simulation finds it
+	$(BIN)/python tests/simulation/known_bugs.py $(ARGS)
 
 soak: .venv/.test  ## the long runs, half an hour: kills, histories, a standing backlog, a paused million
 	$(LONG) -n 2 --dist worksteal tests/histories tests/faults/test_sqlite_kill.py \

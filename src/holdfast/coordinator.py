@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import Any, Protocol
 
 from holdfast.ids import NodeId
@@ -41,6 +42,7 @@ class View:
     asked: str | None = None  # what a person wants this node to do
     rules_version: int = 0  # of what was set at run time
     served: frozenset[str] = frozenset()  # queues that some live node serves
+    ends_in_s: float = inf  # until the first lease of the others ends, if nobody renews it
 
 
 class Coordinator(Protocol):

@@ -14,6 +14,7 @@ from conditions import until
 from holdfast import Holdfast, State
 from holdfast.dispatch.limits import Limits
 from holdfast.errors import StoreUnavailable
+from holdfast.ids import NodeId
 from holdfast.store import Store
 from holdfast.telemetry.events import (
     AttemptTakenBack,
@@ -239,3 +240,19 @@ async def test_a_store_in_memory_needs_no_process_and_leaves_no_file(tmp_path, m
 
         assert member.facts["renewer"] is None
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_end_of_a_lease_is_seen_when_it_comes_and_not_a_tick_later(store_url):
+    """Tasks of a node that vanished wait for the rest of its lease, and hardly longer."""
+    rig = Rig(store_url)
+    async with opened(rig.app), rig.app.node(lease_s=9.0, tick_s=3.0) as node:
+        await rig.heard.until(LeaseRenewed)
+        store = await rig.app.store()
+        loop = asyncio.get_running_loop()
+        await store.renew(NodeId("gone"), lease_s=3.7, queues=[], kinds=[])
+        ends_at = loop.time() + 3.7
+
+        ended = await rig.heard.until(LeaseEnded, timeout_s=10)
+
+        assert ended.node == "gone" and node.id != "gone"
+        assert 0 <= loop.time() - ends_at < 1.0

@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast.simulation.plan import drawn
 from holdfast.simulation.seeds import Summary, lived
+from simulation.known_bugs import BUGS, planted
 
 PACKAGE = Path(holdfast.__file__).parents[1]
 SEEDS = 60
@@ -76,3 +77,8 @@ def test_a_broken_promise_ends_with_8_and_names_it(tmp_path):
     done = command("verify", str(path))
 
     assert (done.returncode, done.stdout) == (8, "no bug: it broke\n")
+
+
+@pytest.mark.parametrize("patch", sorted(BUGS.glob("*.patch")), ids=lambda patch: patch.stem)
+def test_every_known_bug_can_still_be_planted(patch, tmp_path):
+    planted(patch, tmp_path)

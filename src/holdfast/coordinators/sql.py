@@ -8,6 +8,7 @@ preferred node records its wish and the owner lets go, so two views of the membe
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from holdfast.coordinator import Share, View, preferred
@@ -72,6 +73,7 @@ class SqlCoordinator:
             next((member.asked for member in alive if member.node == self._node), None),
             look.rules_version,
             frozenset(queue for member in alive for queue in member.queues),
+            min((member.left_s for member in alive if member.node != self._node), default=inf),
         )
 
     async def claimed(self, queue: str, epochs: dict[int, int]) -> dict[int, int]:
