@@ -95,11 +95,20 @@ async def _slots(
     where = _where(queue, wants)
     others: dict[Place, list[Holder]] = {}
     used: dict[Place, int] = {}
+    known: set[Place] = set()
     for name, key, holder, held, wanted, ended in await session.run("holders", where):
         if holder != node:
             others.setdefault((name, key), []).append(Holder(holder, held, wanted, ended))
-        elif ended:
+            continue
+        known.add((name, key))
+        if ended:
             used[name, key] = await _returned(session, limits[name], key, node)
+    wants = [
+        want
+        if not want.used or (want.limit, want.key) in known
+        else await _forgotten(session, limits[want.limit], want, node)
+        for want in wants
+    ]
     now_s = (await session.run("clock", {}))[0][0]
     shares = {
         (want.limit, want.key): shared(
@@ -130,13 +139,18 @@ async def _returned(session: Session, limit: Limit, key: str, node: NodeId) -> i
     await session.run(
         "drop_share", {"queue": limit.queue, "name": limit.name, "key": key, "node": node}
     )
-    params = {
-        "queue": limit.queue,
-        "node": node,
-        "kind": limit.kind,
-        "key": counted_key(limit, key),
-    }
-    return int((await session.run("running_under", params))[0][0])
+    return await _running_under(session, limit, key, node)
+
+
+async def _forgotten(session: Session, limit: Limit, want: Want, node: NodeId) -> Want:
+    """Its share was given to others: only what still runs in its name counts."""
+    return want._replace(used=min(want.used, await _running_under(session, limit, want.key, node)))
+
+
+async def _running_under(session: Session, limit: Limit, key: str, node: NodeId) -> int:
+    counted = {"kind": limit.kind, "key": counted_key(limit, key)}
+    rows = await session.run("running_under", {"queue": limit.queue, "node": node, **counted})
+    return int(rows[0][0])
 
 
 async def _tokens(

@@ -191,6 +191,23 @@ class RulebookContract:
 
         assert [share.held for share in shares] == [0, 10]
 
+    async def test_a_node_whose_share_was_given_away_holds_only_what_runs_in_its_name(
+        self, store: Store
+    ) -> None:
+        """It counts attempts that were superseded, and must not start others in their place."""
+        await store.change_rules(QUEUE, limits=[PAYOUTS])
+        await are_alive(store, NODE, OTHER)
+        await store.allot(QUEUE, [ALL], node=OTHER)
+        await store.leave([OTHER])
+        await store.allot(QUEUE, [ALL], node=NODE)
+        await are_alive(store, OTHER)
+
+        await grabbed(store, *[a_task(kind="payout") for _ in range(2)], node=OTHER)
+
+        (share,) = await store.allot(QUEUE, [ALL._replace(used=3)], node=OTHER)
+
+        assert share.held == 2
+
     async def test_a_node_that_leaves_gives_its_shares_back(self, store: Store) -> None:
         await store.change_rules(QUEUE, limits=[PAYOUTS])
         await store.allot(QUEUE, [ALL], node=OTHER)
