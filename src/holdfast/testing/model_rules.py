@@ -97,9 +97,10 @@ class ModelRules:
         if node in rows and rows[node][1].has_ended:
             del rows[node]
             want = want._replace(used=max(want.used, self._count(limit, want.key, node)))
-        elif node not in rows and want.used:
-            # Its share was given to others: only what still runs in its name counts.
-            want = want._replace(used=min(want.used, self._count(limit, want.key, node)))
+        elif want.used > (held := rows[node][1].held if node in rows else 0):
+            # More than it was given, such as attempts that others have superseded since.
+            counted = min(want.used, self._count(limit, want.key, node))
+            want = want._replace(used=max(held, counted))
         others = [holder for _, holder in rows.values() if holder.node != node]
         share = shared(limit.concurrency or 0, others, node, want, now.timestamp())
         if share.held < want.wanted:

@@ -95,18 +95,16 @@ async def _slots(
     where = _where(queue, wants)
     others: dict[Place, list[Holder]] = {}
     used: dict[Place, int] = {}
-    known: set[Place] = set()
+    own: dict[Place, int] = {}
     for name, key, holder, held, wanted, ended in await session.run("holders", where):
         if holder != node:
             others.setdefault((name, key), []).append(Holder(holder, held, wanted, ended))
             continue
-        known.add((name, key))
+        own[name, key] = held
         if ended:
             used[name, key] = await _returned(session, limits[name], key, node)
     wants = [
-        want
-        if not want.used or (want.limit, want.key) in known
-        else await _forgotten(session, limits[want.limit], want, node)
+        await _believed(session, limits[want.limit], want, own.get((want.limit, want.key), 0), node)
         for want in wants
     ]
     now_s = (await session.run("clock", {}))[0][0]
@@ -142,9 +140,15 @@ async def _returned(session: Session, limit: Limit, key: str, node: NodeId) -> i
     return await _running_under(session, limit, key, node)
 
 
-async def _forgotten(session: Session, limit: Limit, want: Want, node: NodeId) -> Want:
-    """Its share was given to others: only what still runs in its name counts."""
-    return want._replace(used=min(want.used, await _running_under(session, limit, want.key, node)))
+async def _believed(session: Session, limit: Limit, want: Want, own: int, node: NodeId) -> Want:
+    """What it uses beyond its share counts only if it runs in its name.
+
+    Such as what ran before there was a limit; not attempts that others have superseded since.
+    """
+    if want.used <= own:
+        return want
+    running = await _running_under(session, limit, want.key, node)
+    return want._replace(used=max(own, min(want.used, running)))
 
 
 async def _running_under(session: Session, limit: Limit, key: str, node: NodeId) -> int:

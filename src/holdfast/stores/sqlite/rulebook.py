@@ -125,21 +125,22 @@ def _allotted(
         run(db, "bucket_put", **place, tokens=left, at=now)
         return share
     others: list[Holder] = []
-    is_known = False
+    own = 0
     counted = {"queue": limit.queue, "kind": limit.kind, "key": counted_key(limit, want.key)}
     for _, holder, held, wanted, ended in run(db, "shares", **place):
         if holder != node:
             others.append(Holder(holder, held, wanted, bool(ended)))
             continue
-        is_known = True
+        own = held
         if ended:  # taken for dead, and back: a new share, of what is still PROCESSING
             run(db, "share_drop", **place, node=node)
             running = run(db, "running_under", node=node, **counted)[0][0]
-            want = want._replace(used=max(want.used, running))
-    if want.used and not is_known:
-        # Its share was given to others: only what still runs in its name counts.
+            own = max(want.used, running)
+            want = want._replace(used=own)
+    if want.used > own:
+        # More than it was given, such as attempts that others have superseded since.
         running = run(db, "running_under", node=node, **counted)[0][0]
-        want = want._replace(used=min(want.used, running))
+        want = want._replace(used=max(own, min(want.used, running)))
     share = shared(limit.concurrency or 0, others, node, want, now / SECOND)
     if not share.held and not want.wanted:
         run(db, "share_drop", **place, node=node)
