@@ -17,12 +17,12 @@ from simulation.known_bugs import BUGS, planted
 PACKAGE = Path(holdfast.__file__).parents[1]
 SEEDS = 60
 
-# Each showed a task that waited for ever, before that was mended.
+# Each broke a promise, before that was mended.
 FOUND = {
-    107: "a retry behind its younger sibling of the same ordering key",
-    116: "a trigger behind the stored part of its lane, which it was itself",
+    5: "a retry behind its younger sibling, and a trigger behind its own stored lane",
+    8: "a share of a limit that its node forgot when the store failed",
     142: "a trigger that found the table full when it was put back",
-    49: "a share of a limit that its node forgot when the store failed",
+    600: "a share that was granted for attempts which others had superseded",
 }
 
 
@@ -41,11 +41,11 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.whole
 def test_no_seed_breaks_a_promise():
     summary = Summary()
-    for verdict in lived([*range(SEEDS), *FOUND], processes=1):
+    for verdict in lived(sorted({*range(SEEDS), *FOUND}), processes=1):
         assert verdict.violations == [], f"holdfast sim --seed {verdict.seed} --trace"
         summary.add(verdict)
 
-    assert summary.seeds == SEEDS + len(FOUND)
+    assert summary.seeds >= SEEDS
     assert all(summary.counts[fault] > 0 for fault in ("kill", "stop", "isolate", "leave"))
 
 
