@@ -25,7 +25,7 @@ SCENARIOS = {
         {"cost_ratio", "rss_mb"},
     ),
     "sustained": (
-        ["--seconds", "0.6", "--ahead", "1000"],
+        ["--seconds", "2", "--ahead", "3000"],
         {"rate", "pinned_rate", "pinned_ratio"},
     ),
     "timers": (

@@ -15,7 +15,7 @@ from holdfast.simulation.seeds import Summary, lived
 from simulation.known_bugs import BUGS, planted
 
 PACKAGE = Path(holdfast.__file__).parents[1]
-SEEDS = 60
+SEEDS = 30
 
 # Each broke a promise, before that was mended.
 FOUND = {

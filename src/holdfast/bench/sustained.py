@@ -66,9 +66,11 @@ class Sustained:
         figures: dict[str, float | None] = {
             "rate": free.rate,
             "pinned_rate": pinned.rate,
-            "pinned_ratio": pinned.rate / free.rate,
+            "pinned_ratio": pinned.rate / free.rate if free.rate else None,
             "pinned_elsewhere_rate": elsewhere.rate if elsewhere else None,
-            "pinned_elsewhere_ratio": elsewhere.rate / free.rate if elsewhere else None,
+            "pinned_elsewhere_ratio": (
+                elsewhere.rate / free.rate if elsewhere and free.rate else None
+            ),
             "wal_bytes_per_task": free.wal_bytes_per_task,
         }
         return Run(figures, tuple(part.check for part in parts), _notes(ground, elsewhere))
