@@ -98,7 +98,7 @@ class Cluster:
             await asyncio.sleep(self._rng.uniform(0.1, 1.0))
             await self.place.truth.end([name])  # type: ignore[list-item]
         await asyncio.sleep(self._rng.expovariate(1.0))
-        self._replace(victim)
+        self.replace(victim)
 
     async def _stop(self, victim: NodeProgram) -> None:
         self._tell("stop", victim)
@@ -121,9 +121,10 @@ class Cluster:
         self._tell("leave", victim)
         victim.leave()
         await asyncio.sleep(self._rng.expovariate(0.5))
-        self._replace(victim)
+        self.replace(victim)
 
-    def _replace(self, victim: NodeProgram) -> None:
+    def replace(self, victim: NodeProgram) -> None:
+        """Start a new process in the place of this one."""
         self.nodes[self.nodes.index(victim)] = self._born()
 
     def _later(self, after_s: float, call: Any, *args: Any) -> None:
@@ -147,7 +148,7 @@ async def live(place: Place) -> list[Violation]:
     found = verify(place.history.lines, is_over=False)
     for node in list(cluster.nodes):
         if node.process.is_dead or node.is_leaving:
-            cluster._replace(node)
+            cluster.replace(node)
     await cluster.heal()
     await using
     await place.world.start(users.process, users.tidy_up())

@@ -87,7 +87,7 @@ class Truth(ModelStore):
     def _tell(self, op: str, **fields: Any) -> None:
         self._history.add(self._clock.seconds(), op, **fields)
 
-    def _s(self, task: Task) -> float | None:
+    def _due_s(self, task: Task) -> float | None:
         """When the task is due, in seconds of the world."""
         if task.state is not State.WAITING or task.due_at is None:
             return None
@@ -109,7 +109,7 @@ class Truth(ModelStore):
                 queue=task.queue,
                 ordering_key=task.ordering_key,
                 fairness_key=task.fairness_key,
-                due=self._s(task),
+                due=self._due_s(task),
             )
         return answer
 
@@ -136,7 +136,7 @@ class Truth(ModelStore):
             event=event.name,
             to=moved.state.name,
             node=moved.node or task.node,
-            due=self._s(moved),
+            due=self._due_s(moved),
             is_overdue=self._is_overdue,
             **{"from": task.state.name},
         )

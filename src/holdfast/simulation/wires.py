@@ -143,7 +143,7 @@ class Network:
     """Carries triggers from process to process, as PostgreSQL's NOTIFY would."""
 
     def __init__(self, faults: Faults) -> None:
-        self._faults = faults
+        self.faults = faults
         self.buses: list[WiredBus] = []
 
     def send(self, sender: WiredBus, queue: str, triggers: Sequence[Trigger]) -> None:
@@ -152,7 +152,7 @@ class Network:
                 self._carry(bus, queue, triggers)
 
     def _carry(self, bus: WiredBus, queue: str, triggers: Sequence[Trigger]) -> None:
-        faults = self._faults
+        faults = self.faults
         for trigger in triggers:
             if faults.of_trigger("lose"):
                 continue
@@ -174,7 +174,7 @@ class WiredBus:
         network.buses.append(self)
 
     def publish(self, triggers: Sequence[Trigger]) -> None:
-        faults = self._network._faults
+        faults = self._network.faults
         kept = [trigger for trigger in triggers if not faults.of_trigger("lose")]
         self._listeners.offer(kept)
 
