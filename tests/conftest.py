@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -46,7 +47,9 @@ def postgres() -> Iterator[Server]:
 def migrated(postgres: Server) -> Iterator[str]:
     """A database with our tables, to be copied: that takes a tenth of the time of making them."""
     name = f"holdfast_{os.getpid()}_migrated"
-    asyncio.run(migrate(postgres.create_database(name)))
+    # In a thread: an async fixture may be the first that asks for it, and has a loop already.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, migrate(postgres.create_database(name))).result()
     yield name
     postgres.drop_database(name)
 

@@ -26,6 +26,8 @@ class World:
         self.looks = 0
         self.looked_at: list[float] = []
         self.is_down = False
+        self.takes_s = 0.0
+        self.looking = 0
         self.events = Events()
         self.watch = Watch(
             self._get,
@@ -43,6 +45,9 @@ class World:
         self.looked_at.append(asyncio.get_running_loop().time())
         if self.is_down:
             raise OSError("no route to host")
+        self.looking += 1
+        await asyncio.sleep(self.takes_s)
+        self.looking -= 1
         return {id: self.tasks[id] for id in ids if id in self.tasks}
 
 
@@ -231,3 +236,17 @@ async def test_closing_looks_once_more_and_forgets_the_rest() -> None:
 
     assert [trigger.id for trigger in world.sent] == [2]
     assert late.is_taken
+
+
+async def test_no_look_is_under_way_after_the_end() -> None:
+    """Its store is closed next, and would wait for it."""
+    world = World()
+    world.takes_s = 0.02  # longer than the wait for the next look
+    world.watch.add([a_trigger(1)])
+    await until(lambda: world.looking == 1)
+
+    await world.watch.close()
+
+    assert world.looking == 0
+    await asyncio.sleep(0.05)
+    assert world.looks == 2  # the one that was under way, and the last

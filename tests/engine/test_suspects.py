@@ -26,9 +26,12 @@ from holdfast.testing.apps import migrate
 from holdfast.testing.build import a_grabbed
 from holdfast.testing.contracts.builders import grab, waiting_triggers
 from holdfast.testing.recorder import Recorder
+from holdfast.worker import processes, spawned
 from holdfast.worker import suspects as module
+from holdfast.worker.spawned import Child
 from holdfast.worker.suspects import Suspects
 from holdfast.worker.verdict import ProcessLost, TimeLimitExceeded
+from nodes.fleet import Fleet
 
 GONE = NodeId("gone")
 
@@ -44,10 +47,10 @@ async def lose(app: Holdfast) -> None:
 
 
 class Rig:
-    def __init__(self) -> None:
+    def __init__(self, size: int = 1) -> None:
         self.events = Events()
         self.heard = Recorder(self.events)
-        self.suspects = Suspects(1, node=NodeId("me"), events=self.events)
+        self.suspects = Suspects(size, node=NodeId("me"), events=self.events)
 
     async def run(self, task, *args, handler=None):
         handler = handler or task.handler
@@ -134,6 +137,73 @@ async def test_a_process_without_suspects_ends_after_a_while(monkeypatch):
 
     await until(lambda: not psutil.pid_exists(pid))
     assert rig.suspects.pids == []
+
+
+async def test_a_process_stands_ready_for_suspects_that_are_expected(rig):
+    rig.suspects.expect([in_suspects.pid.handler])
+    await until(lambda: rig.suspects.pids)
+    ready = rig.suspects.pids
+    rig.suspects.expect([in_suspects.pid.handler])
+
+    assert [await rig.pid()] == ready  # and no second one was started
+
+
+async def test_no_process_is_started_for_kinds_that_cannot_run_alone(rig, monkeypatch):
+    monkeypatch.delattr(Child, "start")
+    rig.suspects.expect([in_suspects.end_later.handler])
+    await asyncio.sleep(0.01)
+
+    assert rig.suspects.pids == []
+
+
+async def test_a_process_that_dies_at_its_start_leaves_the_next_suspect_its_reason(
+    rig, monkeypatch
+):
+    monkeypatch.setattr(spawned, "serve", in_suspects.die_at_the_start)
+    rig.suspects.expect([in_suspects.pid.handler])
+
+    assert await rig.run(in_suspects.pid) is None
+    assert "exit code 9" in rig.heard.all(AloneRefused)[0].reason
+
+
+async def test_a_suspect_does_not_wait_for_a_new_process_when_another_is_free(monkeypatch):
+    """Starting one may take longer than all that there is to run."""
+    rig = Rig(2)
+    first = await rig.pid()
+    start, held = Child.start, asyncio.Event()
+
+    async def start_late(*, listens):
+        await held.wait()
+        return await start(listens=listens)
+
+    monkeypatch.setattr(Child, "start", start_late)
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(rig.run(in_suspects.pid) for _ in range(5)))
+
+    assert rig.suspects.pids == [first]
+    held.set()
+    await until(lambda: len(rig.suspects.pids) == 2)
+    rig.suspects.close()
+
+
+async def test_no_more_processes_start_at_once_than_there_are_cores(monkeypatch):
+    monkeypatch.setattr(processes, "STARTS_MAX", 2)
+    rig, starting, most = Rig(6), 0, 0
+    start = Child.start
+
+    async def counted(*, listens):
+        nonlocal starting, most
+        starting += 1
+        most = max(most, starting)
+        await asyncio.sleep(0.02)
+        starting -= 1
+        return await start(listens=listens)
+
+    monkeypatch.setattr(Child, "start", counted)
+    await asyncio.gather(*(rig.run(in_suspects.pid) for _ in range(6)))
+    rig.suspects.close()
+
+    assert most == 2
 
 
 @pytest.mark.parametrize("why", ["inside of a function", "ends later"])
@@ -304,3 +374,20 @@ async def test_two_hundred_suspects_of_a_fast_kind_are_through_in_seconds(app):
 
     assert {await handle.state() for handle in handles} == {State.DONE}
     assert took_s < 20  # some 3 s on an idle machine with two cores
+
+
+async def test_processes_stand_ready_before_the_lease_of_another_node_ends(postgres_url):
+    def register(app, name):
+        return {"pid": own(app, in_suspects.pid)}
+
+    async with Fleet(postgres_url, register, lease_s=9.0, tick_s=0.1) as fleet:
+        mine, other = await fleet.join(renewer="loop"), await fleet.join(renewer="loop")
+        suspects = mine.node._suspects
+        await asyncio.sleep(0.5)
+        assert suspects.pids == []
+        other.cut_off()
+
+        await until(lambda: suspects.pids, timeout_s=10)
+
+        (member,) = [one for one in await mine.store.real.members() if one.node == other.node.id]
+        assert member.is_alive

@@ -140,6 +140,9 @@ class Watch:
     async def close(self) -> None:
         """Look one last time and send what is committed; forget the rest.  Safe to repeat."""
         self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._looking is not None:
             await asyncio.wait({self._looking})
         last = [held for held in self._held if not held.is_taken]
@@ -147,9 +150,6 @@ class Watch:
             await self._look(last)
         for held in list(self._held):
             self._forget(held)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     # What follows runs on the loop.
 
@@ -198,7 +198,7 @@ class Watch:
         self._wait_on()
 
     def _wait_on(self) -> None:
-        if self._held:
+        if self._held and not self._is_closed:
             self._set_timer(
                 min(
                     min(held.look_at, held.probe_at) if held.probe else held.look_at

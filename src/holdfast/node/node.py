@@ -62,6 +62,7 @@ COMPARING_MAX = 0.01  # of the time a node may spend on reading what runs in its
 DRAIN = "drain"  # what a person may ask of a node
 LEAVING_S = 5.0  # for saying good-bye to the store
 DRAINED_POLL_S = 0.05
+EXPECTED_S = 3.0  # a lease that nobody has renewed for so long before its end will end
 AFTER_END_S = 0.05  # the end of a lease is looked for so soon after it
 
 
@@ -455,6 +456,8 @@ class Node:
             self._renewed_at = asked_at
             self._lease.renewed(asked_at)
         self._view = view
+        if view.ends_in_s < min(EXPECTED_S, self._settings.lease_s / 3):
+            self._suspects.expect(self._registry)
         self._rules_version.heard(view.rules_version)
         self._lease.see(view.ended)
         if view.asked == DRAIN:

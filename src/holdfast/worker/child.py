@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, NamedTuple, Protocol
@@ -66,8 +67,12 @@ def serve(pipe: socket.socket, stderr: socket.socket | None = None) -> None:
         )  # where a deadly signal struck is the best that can be known
     pipe.setblocking(True)
     threading.Thread(target=_leave_with_node, args=(pipe,), daemon=True).start()
+    pipe.sendall(wire.framed(wire.Ready()))
     with asyncio.Runner() as runner:
         while (order := _received(pipe)) is not None:
+            if isinstance(order, wire.Prepare):
+                _import(order.modules)
+                continue
             found = _found(order, runner)
             if not isinstance(found, _Found):
                 pipe.sendall(wire.framed(wire.Reply(found)))
@@ -92,7 +97,7 @@ def _leave_with_node(pipe: socket.socket) -> None:
     os._exit(0)
 
 
-def _received(pipe: socket.socket) -> wire.Order | None:
+def _received(pipe: socket.socket) -> wire.Prepare | wire.Order | None:
     head = _read(pipe, wire.LENGTH_BYTES)
     body = _read(pipe, wire.length(head)) if head else b""
     return wire.order(body) if body else None
@@ -109,6 +114,12 @@ def _read(pipe: socket.socket, size: int) -> bytes:
             return b""
         parts += part
     return bytes(parts)
+
+
+def _import(modules: Sequence[str]) -> None:
+    for module in modules:
+        with suppress(Exception):  # whoever needs it will be told
+            importlib.import_module(module)
 
 
 def _found(order: wire.Order, runner: asyncio.Runner) -> _Found | wire.Answer:

@@ -7,8 +7,10 @@ it.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +22,8 @@ from holdfast.worker.spawned import Child
 from holdfast.worker.transactional import Recorded
 from holdfast.worker.verdict import ProcessLost
 
+STARTS_MAX = os.cpu_count() or 1  # at once: to start is to import, which takes a core
+
 
 class RemoteError(Exception):
     """An exception of the child, as text; no class of it is known here."""
@@ -28,8 +32,10 @@ class RemoteError(Exception):
 class ProcessPool:
     """At most `size` processes, started when they are needed and kept.
 
-    With `idle_s` a process ends when it has had nothing to do for so long.  `is_strict`: a process
-    in which an attempt left threads behind runs no other, and its last words are kept.
+    An attempt runs in the first process that is free: a new one, or one whose attempt has ended
+    while the new one was starting.  With `idle_s` a process ends when it has had nothing to do for
+    so long.  `is_strict`: a process in which an attempt left threads behind runs no other, and its
+    last words are kept.
     """
 
     def __init__(
@@ -39,8 +45,11 @@ class ProcessPool:
         self._idle_s = idle_s
         self._is_strict = is_strict
         self._idle: dict[Child, asyncio.TimerHandle | None] = {}
+        self._size = size
         self._room = asyncio.Semaphore(size)
         self._all: set[Child] = set()
+        self._starts: set[asyncio.Task[None]] = set()
+        self._waiting: deque[asyncio.Future[Child]] = deque()
 
     @property
     def pids(self) -> list[int]:
@@ -87,8 +96,19 @@ class ProcessPool:
                 self._rest(child)
             return reply.answer
 
+    def prepare(self, count: int, modules: Sequence[str]) -> None:
+        """Have so many processes, or `size`, that have imported the modules; nobody waits for it.
+
+        Those that have nothing to do end as all others.  A process that dies of it is nobody's
+        loss: the attempt that needs the module will tell.
+        """
+        while len(self._all) + len(self._starts) < min(count, self._size, STARTS_MAX):
+            self._start(modules)
+
     def close(self) -> None:
         """Kill every process.  Safe to repeat."""
+        for start in self._starts:
+            start.cancel()
         for child in list(self._all):
             self._end(child)
 
@@ -100,15 +120,56 @@ class ProcessPool:
             if child.is_alive:
                 return child
             self._end(child)
-        child = await Child.start(listens=self._is_strict)
+        free: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
+        self._waiting.append(free)
+        self._start_more()
+        try:
+            return await free
+        except asyncio.CancelledError:
+            if free.done() and not free.cancelled() and free.exception() is None:
+                self._rest(free.result())  # it was given in the same moment
+            raise
+
+    def _start_more(self) -> None:
+        waiting = sum(not free.done() for free in self._waiting)
+        while len(self._starts) < min(waiting, STARTS_MAX):
+            self._start(())
+
+    def _start(self, modules: Sequence[str]) -> None:
+        start = asyncio.create_task(self._started(modules))
+        self._starts.add(start)
+        start.add_done_callback(self._starts.discard)
+
+    async def _started(self, modules: Sequence[str]) -> None:
+        try:
+            child = await Child.start(listens=self._is_strict)
+        except (OSError, ProcessLost) as error:
+            free = self._first_waiting()
+            if free is not None:
+                free.set_exception(error)
+            return
+        if modules:
+            child.prepare(modules)
         self._all.add(child)
-        return child
+        self._rest(child)
 
     def _rest(self, child: Child) -> None:
+        """It is free: for the first that waits, or until it is needed."""
+        free = self._first_waiting()
+        if free is not None:
+            free.set_result(child)
+            return
         timer = None
         if self._idle_s is not None:
             timer = asyncio.get_running_loop().call_later(self._idle_s, self._end, child)
         self._idle[child] = timer
+
+    def _first_waiting(self) -> asyncio.Future[Child] | None:
+        while self._waiting:
+            free = self._waiting.popleft()
+            if not free.done():
+                return free
+        return None
 
     def _end(self, child: Child) -> None:
         self._all.discard(child)

@@ -1,6 +1,7 @@
 """A pool process, as its node sees it: started, asked, watched to its end.
 
-    node ── Order ──▶ child          bytes only, see `holdfast.worker.wire`
+    node ◀─ Ready ─── child          bytes only, see `holdfast.worker.wire`
+         ── Order ──▶
          ◀─ Started, then one Reply
 
 When the node dies, its children read the end of their pipe and go.
@@ -12,7 +13,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from multiprocessing.context import SpawnProcess
 from multiprocessing.popen_spawn_posix import Popen
@@ -75,7 +76,10 @@ class Child:
 
     @classmethod
     async def start(cls, *, listens: bool) -> Self:
-        """A new process; OSError when there cannot be one more.  Nothing is left when it fails."""
+        """A new process that is ready.  Nothing is left when it fails.
+
+        OSError when there cannot be one more, `ProcessLost` when it died before it was ready.
+        """
         loop = asyncio.get_running_loop()
         with ExitStack() as opened:
             ours, theirs = socket.socketpair()
@@ -98,6 +102,15 @@ class Child:
                 if process.pid is not None:
                     process.kill()
                 raise
+        try:
+            await child._received()
+        except (asyncio.IncompleteReadError, OSError):
+            lost = await child._lost()
+            child.end()
+            raise lost from None
+        except BaseException:
+            child.end()
+            raise
         return child
 
     @property
@@ -107,6 +120,10 @@ class Child:
     @property
     def is_alive(self) -> bool:
         return self._process.is_alive()
+
+    def prepare(self, modules: Sequence[str]) -> None:
+        """Have it import these before it is asked."""
+        self._writer.write(wire.framed(wire.Prepare(list(modules))))
 
     async def ask(self, order: wire.Order, handler: Handler, *, started: Started) -> wire.Reply:
         """Run the attempt and answer what became of it; `started` is called when it begins.
@@ -124,6 +141,7 @@ class Child:
             heard = await self._received()
             if isinstance(heard, wire.Reply):
                 return heard
+            assert isinstance(heard, wire.Started), "a child is ready once"
             self._peak_bytes = heard.peak_bytes
             started()
             # Only now: finding a free core and importing the program is not the handler's time.
@@ -148,10 +166,10 @@ class Child:
         self._process.kill()
         self._process.join(JOIN_S)
 
-    async def _received(self) -> wire.Started | wire.Reply:
+    async def _received(self) -> wire.Ready | wire.Started | wire.Reply:
         head = await self._reader.readexactly(wire.LENGTH_BYTES)
         body = await self._reader.readexactly(wire.length(head))
-        heard: wire.Started | wire.Reply = wire.reply(body)
+        heard: wire.Ready | wire.Started | wire.Reply = wire.reply(body)
         return heard
 
     async def _lost(self) -> ProcessLost:

@@ -10,6 +10,8 @@ neighbours end as they would have.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.handler import Handler
 from holdfast.ids import NodeId
 from holdfast.task import Grabbed, Outcome
@@ -49,6 +51,15 @@ class Suspects:
             if handler.kind in self._refused:  # meanwhile
                 return None
             return await self._run(task, handler)
+
+    def expect(self, handlers: Iterable[Handler]) -> None:
+        """A node is about to be taken for dead: start processes now, so that nobody waits for one.
+
+        Starting one takes longer than most suspects run.  They end soon when none comes.
+        """
+        modules = {h.function.__module__ for h in handlers if reason_against(h) is None}
+        if modules:
+            self._pool.prepare(self._size, sorted(modules))
 
     def close(self) -> None:
         """Kill every process.  Safe to repeat."""

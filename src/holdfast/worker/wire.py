@@ -2,9 +2,9 @@
 
     frame = length (4 bytes) · MessagePack
 
-The node sends where the handler lives and the grabbed task; the child answers `Started`, then a
-`Reply`, or only that when there is nothing that it can run.  Both ends run the same code, so the
-format may change with every release.
+A child says `Ready` once.  The node sends where the handler lives and the grabbed task; the child
+answers `Started`, then a `Reply`, or only that when there is nothing that it can run.  Both ends
+run the same code, so the format may change with every release.
 """
 
 from __future__ import annotations
@@ -19,13 +19,23 @@ LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 1 << 30
 
 
-class Order(msgspec.Struct, array_like=True, gc=False):
+class Prepare(msgspec.Struct, tag=True, array_like=True, gc=False):
+    """Import these: an order for one of their handlers may follow.  There is no answer."""
+
+    modules: list[str]
+
+
+class Order(msgspec.Struct, tag=True, array_like=True, gc=False):
     """Run this task with the handler that the program keeps under this name."""
 
     module: str
     name: str
     task: Grabbed
     node: str = ""  # whose task it is: only a transactional handler needs to know
+
+
+class Ready(msgspec.Struct, tag=True, array_like=True, gc=False):
+    """The process runs, and hears."""
 
 
 class Started(msgspec.Struct, tag=True, array_like=True, gc=False):
@@ -72,11 +82,11 @@ class Reply(msgspec.Struct, tag=True, array_like=True, gc=False):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_orders = msgspec.msgpack.Decoder(Order)
-_replies = msgspec.msgpack.Decoder(Started | Reply)
+_orders = msgspec.msgpack.Decoder(Prepare | Order)
+_replies = msgspec.msgpack.Decoder(Ready | Started | Reply)
 
 
-def framed(content: Order | Started | Reply) -> bytes:
+def framed(content: Prepare | Order | Ready | Started | Reply) -> bytes:
     body = _encoder.encode(content)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
@@ -87,8 +97,9 @@ def length(head: bytes) -> int:
     return size
 
 
-def order(body: bytes) -> Order:
-    return _orders.decode(body)
+def order(body: bytes) -> Prepare | Order:
+    found: Prepare | Order = _orders.decode(body)
+    return found
 
 
 def reply(body: bytes) -> Any:
