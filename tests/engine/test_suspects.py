@@ -206,6 +206,21 @@ async def test_no_more_processes_start_at_once_than_there_are_cores(monkeypatch)
     assert most == 2
 
 
+async def test_a_suspect_that_finds_no_process_goes_back_and_stays_a_suspect(rig, monkeypatch):
+    monkeypatch.setattr(module, "ROOM_S", 0.05)
+    long = asyncio.create_task(rig.run(in_suspects.hang))
+    await rig.heard.until(SuspectStarted, timeout_s=30)
+
+    outcome = await rig.run(in_suspects.pid)
+
+    assert (outcome.event, outcome.counts, outcome.forgives) == (Event.RETRIED, False, False)
+    assert 0 < outcome.delay_s <= 5
+    long.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await long
+    assert (await rig.run(in_suspects.pid)).event is Event.SUCCEEDED  # there is room again
+
+
 @pytest.mark.parametrize("why", ["inside of a function", "ends later"])
 async def test_who_cannot_run_alone_is_refused_with_the_reason_once(rig, why):
     app = Holdfast("sqlite:///never-opened.db")
@@ -376,18 +391,24 @@ async def test_two_hundred_suspects_of_a_fast_kind_are_through_in_seconds(app):
     assert took_s < 20  # some 3 s on an idle machine with two cores
 
 
-async def test_processes_stand_ready_before_the_lease_of_another_node_ends(postgres_url):
+async def test_suspects_are_expected_before_the_lease_of_another_node_ends(
+    postgres_url, monkeypatch
+):
+    expected: list[str] = []
+    monkeypatch.setattr(
+        Suspects, "expect", lambda self, handlers: expected.extend(h.kind for h in handlers)
+    )
+
     def register(app, name):
         return {"pid": own(app, in_suspects.pid)}
 
-    async with Fleet(postgres_url, register, lease_s=9.0, tick_s=0.1) as fleet:
+    async with Fleet(postgres_url, register, lease_s=6.0, tick_s=0.1) as fleet:
         mine, other = await fleet.join(renewer="loop"), await fleet.join(renewer="loop")
-        suspects = mine.node._suspects
         await asyncio.sleep(0.5)
-        assert suspects.pids == []
+        assert expected == []
         other.cut_off()
 
-        await until(lambda: suspects.pids, timeout_s=10)
+        await until(lambda: expected, timeout_s=10)
 
         (member,) = [one for one in await mine.store.real.members() if one.node == other.node.id]
-        assert member.is_alive
+        assert member.is_alive and expected[0] == "pid"

@@ -10,6 +10,7 @@ neighbours end as they would have.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from holdfast.handler import Handler
@@ -23,10 +24,17 @@ from holdfast.worker.transactional import Recorded
 from holdfast.worker.verdict import ProcessLost
 
 IDLE_S = 10.0
+ROOM_S = 3.0  # a suspect that found no process for so long goes back to the store
 
 
 class Suspects:
-    """Runs suspects, at most `size` at once; the others wait."""
+    """Runs suspects, at most `size` at once; the others wait, and then go back.
+
+    A dead node's tasks come to the owner of their partition, all at once.  Who finds no process
+    soon waits in the store instead of here: its slot is free for tasks that are no suspects,
+    another node may have room for it later, and if this node dies too, that is no loss of a task
+    which had not begun.
+    """
 
     def __init__(self, size: int, *, node: NodeId, events: Events) -> None:
         self._size = size
@@ -42,15 +50,25 @@ class Suspects:
     async def run(self, task: Grabbed, handler: Handler) -> Outcome | Recorded | None:
         """Run the suspect alone and answer its outcome; None: it can only be run in the node.
 
+        When there is no room for it, the outcome is a short wait, and it stays a suspect.
+
         Raises what the handler raised, `ProcessLost` when it ended its process, or
         `TimeLimitExceeded`.  When it is cancelled, its process is killed before it returns.
         """
         if not self._size or self._is_refused(handler):
             return None
-        async with self._pool.room():
+        room = self._pool.room()
+        try:
+            async with asyncio.timeout(ROOM_S):
+                await room.acquire()
+        except TimeoutError:
+            return verdict.put_back(task)
+        try:
             if handler.kind in self._refused:  # meanwhile
                 return None
             return await self._run(task, handler)
+        finally:
+            room.release()
 
     def expect(self, handlers: Iterable[Handler]) -> None:
         """A node is about to be taken for dead: start processes now, so that nobody waits for one.

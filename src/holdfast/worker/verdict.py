@@ -29,6 +29,7 @@ ERROR_CHARS_MAX = 8_000
 _OURS = "holdfast.worker."
 FRAMES_MAX = 8
 DELAY_S_MAX = 100 * 365 * 86_400.0  # what a store can still add to a time of day
+PUT_BACK_S = 2.0
 POSTPONED_S = 1.0
 
 _PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
@@ -168,6 +169,13 @@ def postponed(task: Grabbed, error: BaseException) -> Outcome:
         error=error_text(error),
         counts=False,
         forgives=False,
+    )
+
+
+def put_back(task: Grabbed) -> Outcome:
+    """An attempt that has not begun for want of room: again a little later, uncounted."""
+    return Outcome(
+        task.id, task.version, Event.RETRIED, delay_s=PUT_BACK_S, counts=False, forgives=False
     )
 
 
