@@ -4,6 +4,12 @@ PYTHON ?= python3
 ARGS ?=
 WORKERS ?= 4
 SEEDS ?= 2000
+ROUNDS ?= 3
+SECONDS ?= 600
+RECORD := docs/reliability.md
+CHAOS = $(BIN)/python -m holdfast.chaos
+PEERS ?=
+CODE := src tests bench
 COUNTS := build/requirements.json
 BIN := .venv/bin
 LONG := HOLDFAST_LONG=1 HOLDFAST_KILL_S=60 $(BIN)/python -m pytest
@@ -12,7 +18,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 	--no-header --no-annotate --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim sim-bugs soak bad-day check requirements bench wheel clean format lock
+.PHONY: help demo test sim sim-bugs chaos soak bad-day check requirements bench bench-peers wheel clean format lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
@@ -35,14 +41,20 @@ soak: .venv/.test  ## the long runs, half an hour: kills, histories, a standing 
 		tests/nodes/test_histories.py tests/faults/test_renewer.py tests/nodes/test_schedules.py tests/docs/test_pages.py $(ARGS)
 	$(LONG) tests/nodes/test_paused_million.py $(ARGS)
 
+chaos: .venv/.test  ## real faults on each store, SECONDS=600; power losses; nine scenarios. Adds to the track record
+	$(CHAOS) --store postgres --seconds $(SECONDS) --record $(RECORD) $(ARGS)
+	$(CHAOS) --store sqlite --seconds $(SECONDS) --record $(RECORD) $(ARGS)
+	$(CHAOS).blackouts --losses 200 --record $(RECORD)
+	$(CHAOS).scenarios
+
 bad-day: .venv/.test  ## a story of four minutes: workers killed and stopped, the server restarted, a clock stepped
 	@command -v faketime >/dev/null || { [ "$$(id -u)" -eq 0 ] && apt-get update -qq \
 		&& apt-get install -y -qq --no-install-recommends faketime >/dev/null; }
 	$(BIN)/python -m holdfast.bench.bad_day
 
 check: .venv/.test  ## format, lint, types, tidy and unit tests, in less than a minute
-	$(BIN)/ruff format --check src tests
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -m "not whole" tests/test_tidy.py tests/unit $(ARGS)
 
@@ -54,12 +66,17 @@ requirements: .venv/.test  ## which requirement lines are proven; JSON=1 for a m
 bench: .venv/.test  ## load and latency on this machine; ARGS="--help" for what can be chosen
 	$(BIN)/holdfast bench $(ARGS)
 
+bench-peers: .venv/.test  ## Holdfast beside other queues, an hour: PEERS=celery,huey ROUNDS=1 for less
+	@command -v redis-server >/dev/null || { [ "$$(id -u)" -eq 0 ] && apt-get update -qq \
+		&& apt-get install -y -qq --no-install-recommends redis-server >/dev/null; }
+	$(BIN)/python -m bench --peers "$(PEERS)" --rounds $(ROUNDS) $(if $(PEERS),,--out docs) $(ARGS)
+
 wheel: .venv/.test  ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 
 format: .venv/.test  ## format the code and mend what the linter can mend
-	$(BIN)/ruff format src tests
-	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
 
 lock:  ## pin the dependencies anew, with hashes (needs uv)
 	cd requirements && for name in base build test; do $(COMPILE) --upgrade $$name.in -o $$name.txt; done

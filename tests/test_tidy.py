@@ -56,6 +56,7 @@ MAY_IMPORT = {
     "verify": BASICS,
     "simulation": CORE | ADAPTERS | EDGES | {"testing", "verify"},
     "bench": CORE | ADAPTERS | EDGES | {"testing"},
+    "chaos": CORE | ADAPTERS | EDGES | {"testing", "bench", "verify"},
     "demo": CORE | ADAPTERS | EDGES | {"testing"},
     "cli": CORE
     | ADAPTERS
@@ -69,7 +70,8 @@ MAY_IMPORT = {
 DRIVERS = {
     "asyncpg": ("stores/postgres/", "buses/postgres.py", "bench/"),
     # sqlite3 is no third party, so it is never missing; the demo is a program of a user's.
-    "sqlite3": ("stores/sqlite/", "callers/sqlite.py", "bench/", "demo/"),
+    "sqlite3": ("stores/sqlite/", "callers/sqlite.py", "bench/", "chaos/", "demo/"),
+    "apsw": ("chaos/power.py",),
     "pgqueuer": ("bench/",),
     "psycopg": ("callers/",),
     "sqlalchemy": ("callers/",),

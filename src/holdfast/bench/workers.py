@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from holdfast.bench.ground import Place
 from holdfast.clock import SystemClock
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreUnavailable, Unavailable
 from holdfast.ids import NodeId
 from holdfast.store import Member, Store
 
@@ -29,9 +29,11 @@ class Line(NamedTuple):
 
     what: str
     task: int
+    version: int
     delivery: int
     at_s: float
     pid: int
+    parent: int
 
 
 class Worker:
@@ -52,6 +54,10 @@ class Worker:
             if member.facts.get("pid") == self.pid and member.is_alive:
                 self.node = member.node
                 self.renewer_pid = member.facts.get("renewer")
+        return self.is_member
+
+    @property
+    def is_member(self) -> bool:
         return self.node is not None and self.renewer_pid is not None
 
     def kill(self) -> None:
@@ -150,14 +156,20 @@ class Workers:
 
     async def _until_member(self, worker: Worker) -> None:
         since_s, clock = SystemClock().seconds(), SystemClock()
-        while not worker.recognise(await self._store.members()):
+        while not await self._is_member(worker):
             code = worker.process.returncode
             if code is not None or clock.seconds() - since_s > START_S_MAX:
                 tail = self.log[-2_000:]
                 raise StoreUnavailable(f"a worker did not start (exit code {code}): {tail}")
             await asyncio.sleep(LOOK_S)
 
+    async def _is_member(self, worker: Worker) -> bool:
+        try:
+            return worker.recognise(await self._store.members())
+        except Unavailable:
+            return False  # the server is being restarted
+
 
 def _line(text: str) -> Line:
-    what, task, delivery, at_s, pid = text.split()
-    return Line(what, int(task), int(delivery), float(at_s), int(pid))
+    what, task, version, delivery, at_s, pid, parent = text.split()
+    return Line(what, int(task), int(version), int(delivery), float(at_s), int(pid), int(parent))
