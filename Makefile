@@ -38,7 +38,7 @@ sim-bugs: .venv/.test  ## plant each known bug, and see whether the simulation f
 soak: .venv/.test  ## the long runs, half an hour: kills, histories, a standing backlog, a paused million
 	$(LONG) -n 2 --dist worksteal tests/histories tests/faults/test_sqlite_kill.py \
 		tests/faults/test_limits_under_kill.py tests/nodes/test_standing_backlog.py \
-		tests/nodes/test_histories.py tests/faults/test_renewer.py tests/nodes/test_schedules.py tests/docs/test_pages.py $(ARGS)
+		tests/nodes/test_histories.py tests/contracts/test_three_stores.py tests/faults/test_renewer.py tests/nodes/test_schedules.py tests/docs/test_pages.py $(ARGS)
 	$(LONG) tests/nodes/test_paused_million.py $(ARGS)
 
 chaos: .venv/.test  ## real faults on each store, SECONDS=600; power losses; nine scenarios. Adds to the track record

@@ -143,18 +143,19 @@ class Setting(NamedTuple):
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_DURATION_CHARS_MAX = 100  # the search takes the square of its length
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def duration(value: object) -> float:
     """Seconds, from "30s", "5m", "1h30m", "250ms", "2d" or a number of seconds."""
     if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
+        seconds = value.total_seconds()
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = _finite(value)
     else:
         text = str(value).strip()
-        parts = _DURATION.findall(text)
+        parts = _DURATION.findall(text) if len(text) <= _DURATION_CHARS_MAX else []
         if parts and "".join(number + unit for number, unit in parts) == text.replace(" ", ""):
             seconds = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
         elif re.fullmatch(r"\d+(\.\d+)?", text):
@@ -166,8 +167,18 @@ def duration(value: object) -> float:
     return seconds
 
 
+def _finite(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return float("inf")
+
+
 def _retention(value: object) -> Retention:
-    return Retention(finished=timedelta(seconds=duration(value)))
+    try:
+        return Retention(finished=timedelta(seconds=duration(value)))
+    except OverflowError:
+        raise ValueError("a duration of at most 999999999 days") from None
 
 
 def _text(value: object) -> str:
@@ -300,16 +311,20 @@ def _from_file(folder: Path) -> Layer:
     own, project = folder / FILE, folder / PROJECT_FILE
     if own.is_file():
         yield from _flat(_parsed(own), "", FILE)
-    elif project.is_file() and "tool.holdfast" in project.read_text(encoding="utf-8"):
-        table = _parsed(project).get("tool", {}).get("holdfast", {})
-        yield from _flat(table, "", f"{PROJECT_FILE} [tool.holdfast]")
+    elif project.is_file() and b"tool.holdfast" in project.read_bytes():
+        source = f"{PROJECT_FILE} [tool.holdfast]"
+        table: Any = _parsed(project)
+        for step in ("tool", "holdfast"):
+            if not isinstance(table := table.get(step, {}), dict):
+                raise ConfigurationError(f"{source} is no table")
+        yield from _flat(table, "", source)
 
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # also a number that is too long
         raise ConfigurationError(f"{path.name}: cannot be read: {error}") from None
 
 

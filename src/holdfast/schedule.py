@@ -243,7 +243,7 @@ def slot_of(metadata: bytes | None) -> ScheduleSlot | None:
         return None
     try:
         return msgspec.convert(msgspec.json.decode(metadata).get(SLOT), ScheduleSlot | None)
-    except (msgspec.MsgspecError, AttributeError):
+    except (msgspec.MsgspecError, AttributeError, UnicodeDecodeError, RecursionError):
         return None
 
 

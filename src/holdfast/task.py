@@ -68,6 +68,10 @@ MOVES: dict[tuple[State, Event], State] = {
 }
 
 
+WISHES = frozenset({Event.RESUMED, Event.RESCHEDULED, Event.CANCELLED, Event.GIVEN_UP})
+"""What a person may wish for; all other moves are made by the engine."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTask:
     """A task that is about to be enqueued.  The store gives id, version 1 and state."""

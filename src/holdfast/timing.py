@@ -224,7 +224,7 @@ def timing_of(text: str) -> Timing:
     """The timing that was kept; ConfigurationError when this code cannot read it."""
     try:
         facts = msgspec.json.decode(text.encode())
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ConfigurationError(f"a timing cannot be read: {error}") from None
     match facts:
         case {"cron": str(line), "tz": str(tz), "catch_up": catch_up}:
@@ -350,7 +350,10 @@ def _aware(name: str, at: datetime) -> datetime:
         raise ConfigurationError(
             f"{name}= is a time with a time zone, such as datetime(…, tzinfo=UTC)"
         )
-    return at.astimezone(UTC)
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        raise ConfigurationError(f"{name}= is beyond the calendar: {at.isoformat()}") from None
 
 
 def _kept(text: Any) -> datetime:

@@ -14,6 +14,7 @@ from random import Random
 import asyncpg
 import pytest
 
+from contracts.sides import TABLES
 from holdfast.clock import SystemClock
 from holdfast.store import Store
 from holdfast.stores.postgres import PostgresStore
@@ -23,10 +24,6 @@ from holdfast.testing.contracts.store import StoreContract
 from holdfast.testing.pgbouncer import PgBouncer, is_installed
 from holdfast.testing.postgres import Server
 
-TABLES = (
-    "task, archive, key, partition, backlog, mark, node, counter, limit_rule, weight_rule, "
-    "fairness_rule, share, bucket, ring, ring_record, duty, schedule"
-)
 OTHERS = (
     "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
     "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"

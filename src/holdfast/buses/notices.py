@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
 
@@ -19,7 +20,8 @@ PAYLOAD_BYTES_MAX = 7_900  # the server takes less than 8,000
 PAYLOADS_MAX = 4  # more than this for one queue at once: one read serves the owner better
 DOORBELL = "[]"
 
-_Row = tuple[int, int, int, str, int, str | None, float, str | None, datetime | None]
+_Moment = Annotated[datetime, msgspec.Meta(tz=True)]  # one without a zone cannot be compared
+_Row = tuple[int, int, int, str, int, str | None, float, str | None, _Moment | None]
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[_Row])

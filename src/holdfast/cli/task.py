@@ -209,7 +209,7 @@ def arguments_of(text: str) -> tuple[list[Any], dict[str, Any]]:
         text = typer.get_text_stream("stdin").read()
     try:
         value = msgspec.json.decode(text.encode())
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise WrongArguments(f"the arguments are no JSON: {error}") from None
     match value:
         case dict():
@@ -245,7 +245,7 @@ def state_of(name: str) -> State:
 def _body(envelope: bytes) -> Any:
     try:
         return msgspec.json.decode(body_text(envelope))
-    except (PayloadUnreadable, msgspec.DecodeError) as error:
+    except (PayloadUnreadable, msgspec.DecodeError, RecursionError) as error:
         return f"(unreadable: {error})"
 
 

@@ -16,6 +16,7 @@ GIVEN = ("traceparent", "tracestate")  # options of an enqueue: the caller's own
 _MARK = msgspec.json.encode(KEY)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _texts = msgspec.json.Decoder(dict[str, str])
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def with_trace(metadata: bytes | None, trace: Mapping[str, str]) -> bytes | None:
@@ -45,12 +46,12 @@ def trace_of(metadata: bytes | None) -> dict[str, str]:
         if KEY in found:
             return _texts.decode(found[KEY])
         return {name: msgspec.json.decode(found[name], type=str) for name in GIVEN if name in found}
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return {}  # not what a tracer writes
 
 
 def _read(metadata: bytes) -> dict[str, msgspec.Raw]:
     try:
         return _fields.decode(metadata)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return {}

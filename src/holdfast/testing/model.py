@@ -33,6 +33,7 @@ from holdfast.task import (
     FINAL,
     HOT,
     MOVES,
+    WISHES,
     Enqueued,
     Event,
     Grabbed,
@@ -51,8 +52,6 @@ from holdfast.testing.model_partitions import ModelPartitions
 from holdfast.testing.model_rings import ModelRings
 from holdfast.testing.model_rules import ModelRules
 from holdfast.testing.model_schedules import ModelSchedules
-
-WISHES = (Event.RESUMED, Event.RESCHEDULED, Event.CANCELLED, Event.GIVEN_UP)
 
 
 class ModelStore(ModelRules, ModelRings, ModelSchedules, ModelPartitions, ModelInsight):
@@ -414,7 +413,8 @@ class ModelStore(ModelRules, ModelRings, ModelSchedules, ModelPartitions, ModelI
         now = self._clock.now()
         line = [task for task in tasks if task.state is State.SUBMITTED]
         first = min(line, key=lambda task: (self._arrived[task.id], task.id), default=None)
-        late = [task for task in tasks if task.deadline_at and task.deadline_at < now]
+        running = [task for task in tasks if task.state is State.PROCESSING]
+        late = [task for task in running if task.deadline_at and task.deadline_at < now]
         found = Counter(task.state for task in tasks)
         waiting, submitted, processing, error, stuck = (
             min(count, count_max) for count in (*(found[state] for state in sorted(HOT)), len(late))

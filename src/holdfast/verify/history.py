@@ -59,7 +59,7 @@ def read_history(path: Path) -> list[Line]:
     for number, text in enumerate(path.read_bytes().splitlines(), start=1):
         try:
             line = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
         if not isinstance(line, dict) or "op" not in line or "t" not in line:
             raise ValueError(f"{path}, line {number}: a line has a time `t` and an operation `op`")

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.store import Answer, Change, Changed
 from holdfast.stores.postgres.connection import Session
-from holdfast.task import FINAL, MOVES, Event, State, Trigger
+from holdfast.task import FINAL, MOVES, WISHES, Event, State, Trigger
 
 
 async def changed(session: Session, changes: Sequence[Change]) -> list[Changed]:
@@ -62,7 +62,8 @@ def _answer_without(change: Change, archived: int | None) -> Answer:
 
 
 def _target(change: Change, state: State) -> State | None:
-    if change.event is Event.RESUMED and state is State.PROCESSING and not change.force:
+    needs_force = change.event is Event.RESUMED and state is State.PROCESSING
+    if change.event not in WISHES or (needs_force and not change.force):
         return None
     return MOVES.get((state, change.event))
 
@@ -83,6 +84,7 @@ async def _moved(
         triggers |= {row[0]: Trigger(*row) for row in rows}
         each = {"version": None, "state": None, "error": None}  # all of them are in the arrays
         rest = {"result": None, "results": (), "keep": True, "keeps": (), "any_state": True}
+        rest["node"] = None  # nobody ran it to this end
         await session.run("finish", params | each | rest)
     assert len(triggers) == len(moves), "a row that is held does not move"
     return triggers

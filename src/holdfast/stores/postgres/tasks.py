@@ -105,7 +105,7 @@ class PostgresTasks:
     async def settle(self, outcomes: Sequence[Outcome], *, node: NodeId) -> list[bool]:
         if not outcomes:
             return []
-        statements = _settling(outcomes)
+        statements = _settling(outcomes, node)
         if any(outcome.ends for outcome in outcomes):
             settled = await self._settle_and_end(statements, outcomes)
         else:
@@ -119,7 +119,7 @@ class PostgresTasks:
     def transaction(
         self, task: Grabbed, *, node: NodeId
     ) -> AbstractAsyncContextManager[Transaction]:
-        return self._transaction()
+        return self._transaction(node)
 
     async def change(self, changes: Sequence[Change]) -> list[Changed]:
         if not changes:
@@ -189,17 +189,18 @@ class PostgresTasks:
         return Grab(tasks, undecided, blocked)
 
     @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[Transaction]:
+    async def _transaction(self, node: NodeId) -> AsyncIterator[Transaction]:
         async with self._database.transaction(plain=True) as session:
-            yield PostgresTransaction(session, self._database)
+            yield PostgresTransaction(session, self._database, node=node)
 
 
 class PostgresTransaction:
     """A handler's transaction: its own writes and the settle commit together."""
 
-    def __init__(self, session: Session, database: Database) -> None:
+    def __init__(self, session: Session, database: Database, *, node: NodeId) -> None:
         self._session = session
         self._database = database
+        self._node = node
 
     @property
     def connection(self) -> Any:
@@ -207,7 +208,7 @@ class PostgresTransaction:
 
     async def settle(self, outcome: Outcome) -> bool:
         """As `settle` of the store, but a repeat answers False: it must not commit twice."""
-        ((query, params),) = _settling([outcome])
+        ((query, params),) = _settling([outcome], self._node)
         # The engine's plans for one statement; the savepoint is for the day that is missing.
         await self.connection.execute(f"SAVEPOINT holdfast_settle; {local(PLANNER)}")
         try:
@@ -246,7 +247,7 @@ def _fence(triggers: Sequence[Trigger], epochs: Mapping[int, int]) -> dict[str, 
     }
 
 
-def _settling(outcomes: Sequence[Outcome]) -> list[tuple[str, dict[str, Any]]]:
+def _settling(outcomes: Sequence[Outcome], node: NodeId) -> list[tuple[str, dict[str, Any]]]:
     """The statements for these outcomes: finished rows leave, the others go on."""
     finished: list[tuple[Outcome, State]] = []
     moved: list[tuple[Outcome, State]] = []
@@ -261,6 +262,7 @@ def _settling(outcomes: Sequence[Outcome]) -> list[tuple[str, dict[str, Any]]]:
             **alike("result", "results", [outcome.result for outcome, _ in finished]),
             **alike("keep", "keeps", [_is_kept(*each) for each in finished]),
             "any_state": False,
+            "node": node,
         }
         statements.append(("finish", params))
     if moved:
@@ -269,6 +271,7 @@ def _settling(outcomes: Sequence[Outcome]) -> list[tuple[str, dict[str, Any]]]:
             "counts": [int(outcome.counts) for outcome, _ in moved],
             "resets": [outcome.resets for outcome, _ in moved],
             "forgives": [outcome.forgives for outcome, _ in moved],
+            "node": node,
         }
         statements.append(("move", params))
     return statements

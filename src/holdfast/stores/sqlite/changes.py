@@ -10,9 +10,8 @@ from holdfast.ids import NodeId
 from holdfast.store import Answer, Change, Changed, Due
 from holdfast.stores.sqlite.rows import moment_or_none, span
 from holdfast.stores.sqlite.statements import as_list, run, run_many
-from holdfast.task import FINAL, MOVES, Event, State, TaskId, Trigger
+from holdfast.task import FINAL, MOVES, WISHES, Event, State, TaskId, Trigger
 
-_WISHES = frozenset({Event.RESUMED, Event.RESCHEDULED, Event.CANCELLED, Event.GIVEN_UP})
 _FACTS = len(Trigger._fields)  # `triggers` adds state and losses after these
 
 LOST_NOTE = "delivered {count} times without an outcome: it may be what ends its nodes"
@@ -59,7 +58,7 @@ def _not_hot(db: sqlite3.Connection, wish: Change) -> Changed:
 
 
 def _is_allowed(state: State, wish: Change) -> bool:
-    if wish.event not in _WISHES or (state, wish.event) not in MOVES:
+    if wish.event not in WISHES or (state, wish.event) not in MOVES:
         return False
     return wish.force or (state, wish.event) != (State.PROCESSING, Event.RESUMED)
 

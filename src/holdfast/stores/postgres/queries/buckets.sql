@@ -1,6 +1,6 @@
 SELECT
     w.name, w.key, b.tokens,
-    coalesce(extract(epoch FROM clock_timestamp() - b.at), 0)::double precision
+    coalesce(extract(epoch FROM {schema}.now() - b.at), 0)::double precision
 FROM unnest(:names::text[], :keys::text[]) AS w (name, key)
 LEFT JOIN LATERAL (
     SELECT b.tokens, b.at FROM {schema}.bucket AS b

@@ -1,1 +1,1 @@
-SELECT extract(epoch FROM clock_timestamp())::double precision
+SELECT extract(epoch FROM {schema}.now())::double precision

@@ -24,9 +24,8 @@ finished AS (
     WHERE t.ctid = o.place AND t.version = o.version
     RETURNING
         t.id, t.enqueued_at, t.version + 1 AS version, t.attempts, t.deliveries, t.partition,
-        t.priority, o.state, t.queue, t.kind, t.node, t.fairness_key, t.ordering_key,
-        CASE o.state WHEN 3 THEN o.error ELSE coalesce(o.error, t.error) END AS error,
-        t.metadata, t.payload, o.result, o.keep
+        t.priority, o.state, t.queue, t.kind, t.fairness_key, t.ordering_key,
+        coalesce(o.error, t.error) AS error, t.metadata, t.payload, o.result, o.keep
 ),
 kept AS (
     INSERT INTO {schema}.archive (
@@ -35,7 +34,7 @@ kept AS (
     )
     SELECT
         f.id, f.enqueued_at, (SELECT {schema}.now()), f.version, f.attempts, f.deliveries, f.partition,
-        f.priority, f.state, f.queue, f.kind, f.node, f.fairness_key, f.ordering_key, f.error,
+        f.priority, f.state, f.queue, f.kind, :node::text, f.fairness_key, f.ordering_key, f.error,
         f.metadata, f.payload, f.result
     FROM finished AS f
     WHERE f.keep

@@ -55,8 +55,9 @@ UPDATE {schema}.task AS t SET
     version = c.version + 1,
     deliveries = t.deliveries + CASE t.state WHEN 1 THEN 1 ELSE 0 END,
     node = :node::text,
-    deadline_at = (SELECT {schema}.now()) + interval '1 second'
+    deadline_at = CASE t.state WHEN 1 THEN (SELECT {schema}.now()) + interval '1 second'
         * (:deadlines_s::double precision[])[array_position(:kinds::text[], t.kind)]
+        ELSE t.deadline_at END
 FROM chosen AS c
 WHERE t.ctid = c.place
 RETURNING

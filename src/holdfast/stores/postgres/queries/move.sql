@@ -1,4 +1,5 @@
--- Attempts that go on: RETRIED to WAITING, REPEATED to SUBMITTED, PARKED to ERROR.
+-- Attempts that go on: RETRIED to WAITING, REPEATED to SUBMITTED, PARKED to ERROR.  The node stays
+-- in the row, so that a repeated settle knows its own.
 WITH chosen AS MATERIALIZED (
     SELECT o.*, t.place
     FROM (
@@ -26,7 +27,8 @@ UPDATE {schema}.task AS t SET
     arrived = CASE WHEN o.state = 1 THEN pg_current_xact_id() END,
     due_at = CASE WHEN o.state = 0 THEN {schema}.now() + o.delay_s * interval '1 second' END,
     deadline_at = NULL,
-    error = o.error
+    node = :node::text,
+    error = coalesce(o.error, t.error)
 FROM chosen AS o
 WHERE t.ctid = o.place AND t.version = o.version
 RETURNING t.id

@@ -8,7 +8,8 @@ WITH chosen AS MATERIALIZED (
     ) AS t
 )
 UPDATE {schema}.task AS t SET
-    state = 4, version = t.version + 1, arrived = NULL, deadline_at = NULL, error = :error::text
+    state = 4, version = t.version + 1, arrived = NULL, node = NULL, deadline_at = NULL,
+    error = :error::text
 FROM chosen AS c
 WHERE t.ctid = c.place AND t.version = c.version
 RETURNING t.id

@@ -1,2 +1,2 @@
-SELECT b.name, b.key, b.tokens, extract(epoch FROM clock_timestamp() - b.at)::double precision
+SELECT b.name, b.key, b.tokens, extract(epoch FROM {schema}.now() - b.at)::double precision
 FROM {schema}.bucket AS b WHERE b.queue = :queue::text AND b.key IN ('', :key::text)

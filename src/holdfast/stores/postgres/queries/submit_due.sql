@@ -19,7 +19,7 @@ chosen AS MATERIALIZED (
 ),
 submitted AS (
     UPDATE {schema}.task AS t
-    SET state = 1, version = t.version + 1, arrived = pg_current_xact_id(), due_at = NULL
+    SET state = 1, version = t.version + 1, arrived = pg_current_xact_id(), node = NULL, due_at = NULL
     FROM chosen AS c WHERE t.ctid = c.place
     RETURNING
         t.id, t.version, t.queue, t.partition, t.kind, t.priority, t.fairness_key, t.weight,
