@@ -18,7 +18,8 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 	--no-header --no-annotate --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim sim-bugs chaos soak bad-day check requirements bench bench-peers wheel clean format lock
+.PHONY: help demo test sim sim-bugs sim-coverage chaos soak bad-day check requirements bench \
+	bench-peers wheel clean format lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
@@ -34,6 +35,9 @@ sim: .venv/.test  ## whole clusters in virtual time, SEEDS=2000; a failing seed 
 
 sim-bugs: .venv/.test  ## plant each known bug, and see whether the simulation finds it
 	$(BIN)/python tests/simulation/known_bugs.py $(ARGS)
+
+sim-coverage: .venv/.test  ## how much of each part the simulation alone runs; ARGS="--missing" for the lines
+	$(BIN)/python tests/simulation/coverage_of_parts.py $(ARGS)
 
 soak: .venv/.test  ## the long runs, half an hour: kills, histories, a standing backlog, a paused million
 	$(LONG) -n 2 --dist worksteal tests/histories tests/faults/test_sqlite_kill.py \

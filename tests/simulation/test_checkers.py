@@ -136,6 +136,13 @@ BROKEN: dict[str, list[tuple[str, list[Line]]]] = {
             ],
         )
     ],
+    "ring log": [
+        (
+            "record 1 was written after 1",
+            [line(1, "ring", ring="r", number=1), line(2, "ring", ring="r", number=1)],
+        ),
+        ("record 2 was written after 0", [line(1, "ring", ring="r", number=2)]),
+    ],
     "C14 counts": [("still counts 1", [line(5, "idle", node="n", booked=1)])],
     "no bug": [("it broke", [line(5, "bug", what="it broke")])],
 }
@@ -161,6 +168,25 @@ def test_every_checker_has_a_history_that_breaks_it():
 
 def test_in_the_middle_of_a_history_what_has_to_happen_may_still_come():
     assert verify([created(1, 1)], is_over=False) == []
+
+
+def test_a_task_that_skips_errors_passes_a_parked_elder_and_no_other():
+    def history(end: str, to: str) -> list[Line]:
+        young = created(1, 2, ordering_key="a", skips_errors=True)
+        elder = [created(1, 1, ordering_key="a"), grabbed(2, 1)]
+        return [*elder, young, moved(3, 1, 3, end, "PROCESSING", to), grabbed(4, 2)]
+
+    assert verify(history("PARKED", "ERROR"), is_over=False) == []
+    assert verify(history("RETRIED", "WAITING"), is_over=False)
+
+
+def test_a_limit_counts_from_its_own_time_on():
+    def history(t: float) -> list[Line]:
+        limit = line(1, "limit", **(LIMIT | {"from": 3.0}))
+        return [limit, created(1, 1), created(1, 2), grabbed(2, 1), grabbed(t, 2)]
+
+    assert verify(history(2.5), is_over=False) == []
+    assert verify(history(3.5), is_over=False)
 
 
 def test_a_limit_of_each_key_counts_the_tasks_of_that_key():

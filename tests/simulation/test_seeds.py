@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.simulation.plan import drawn
-from holdfast.simulation.seeds import Summary, lived
+from holdfast.simulation.plan import HABITS, HABITS_MAX, drawn
+from holdfast.simulation.seeds import FAULTS, Summary, lived
+from simulation.coverage_of_parts import LEFT_OUT, PARTS, SOURCE, files
 from simulation.known_bugs import BUGS, planted
 
 PACKAGE = Path(holdfast.__file__).parents[1]
-SEEDS = 30
+SEEDS = 32
 
 # Each broke a promise, before that was mended.
 FOUND = {
@@ -46,12 +47,27 @@ def test_no_seed_breaks_a_promise():
         summary.add(verdict)
 
     assert summary.seeds >= SEEDS
-    assert all(summary.counts[fault] > 0 for fault in ("kill", "stop", "isolate", "leave"))
+    assert [fault for fault in FAULTS if not summary.counts[fault]] == []
 
 
 def test_a_seed_draws_the_same_plan_every_time():
     assert drawn(12) == drawn(12)
     assert len({str(drawn(seed)) for seed in range(50)}) == 50
+
+
+def test_every_second_seed_has_habits_and_some_seed_has_each():
+    habits = [drawn(seed).habits for seed in range(100)]
+
+    assert not any(habits[::2])
+    assert all(2 <= len(some) <= HABITS_MAX for some in habits[1::2])
+    assert frozenset().union(*habits) == set(HABITS)
+
+
+def test_of_the_parts_only_code_of_real_processes_is_left_out():
+    left_out = {path for path in LEFT_OUT if (SOURCE / path).is_file()}
+
+    assert left_out == LEFT_OUT.keys() and len(left_out) <= 6
+    assert all(files(patterns) for patterns in PARTS.values())
 
 
 @pytest.mark.whole

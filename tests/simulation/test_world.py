@@ -88,6 +88,39 @@ def test_a_stopped_process_does_later_what_was_due_meanwhile():
     assert at == pytest.approx([1.0, 6.5, 7.5])
 
 
+def test_a_thread_answers_when_its_time_is_over_unless_its_process_is_killed():
+    world, process, answers = SeededWorld(Random(1)), Process("a"), []
+
+    def thread(takes_s: float) -> str:
+        world.spent_s += takes_s
+        return f"after {takes_s:g} s"
+
+    async def work(takes_s: float) -> None:
+        answer = await world.run_in_executor(None, thread, takes_s)
+        answers.append((answer, world.seconds()))
+
+    async def main() -> None:
+        for takes_s in (2.0, 5.0):
+            world.start(process, work(takes_s))
+        await asyncio.sleep(3)
+        process.kill()
+        await asyncio.sleep(10)
+
+    lived(world, main())
+
+    assert answers == [("after 2 s", 2.0)]
+
+
+def test_a_process_dies_of_what_it_runs_only_where_somebody_replaces_it():
+    kept, replaced = Process("a"), Process("b")
+    replaced.crashes = lambda: True
+
+    for process in (kept, replaced):
+        process.crash()
+
+    assert (kept.is_dead, replaced.is_dead) == (False, True)
+
+
 def test_who_waits_for_nothing_is_found_out():
     world = SeededWorld(Random(1))
 

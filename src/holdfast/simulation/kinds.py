@@ -25,7 +25,8 @@ class Failed(Exception):
     """What a handler raises that was told to fail."""
 
 
-async def _act(takes_s: float) -> None:
+async def act(takes_s: float) -> None:
+    """Be an attempt of this length, and let the history know."""
     process = here()
     assert process is not None, "a handler runs in a process"
     task = current_task()
@@ -41,39 +42,39 @@ def handlers() -> tuple[Handler, ...]:
 
     @app.task(queue="work")
     async def plain(takes_s: float) -> None:
-        await _act(takes_s)
+        await act(takes_s)
 
     @app.task(queue="work", retry=Retry(attempts=3, delay=0.5))
     async def failing(takes_s: float, failures: int) -> None:
-        await _act(takes_s)
+        await act(takes_s)
         if current_task().attempt <= failures:
             raise Failed
 
     @app.task(queue="work")
     async def repeating(takes_s: float, times: int, delay_s: float) -> Again | None:
-        await _act(takes_s)
+        await act(takes_s)
         return Again(delay_s) if current_task().deliveries <= times else None
 
     @app.task(queue="other", transactional=True, retry=Retry(attempts=2, delay=0.2))
     async def transactional(connection: object, takes_s: float, failures: int) -> None:
-        await _act(takes_s)
+        await act(takes_s)
         if current_task().attempt <= failures:
             raise Failed
 
     @app.task(queue="other")
     async def later(takes_s: float) -> Later[None]:
-        await _act(0.0)
+        await act(0.0)
         report: Later[None] = Later()
         asyncio.get_running_loop().call_later(takes_s, report.done)
         return report
 
     @app.task(queue="other", deadline=Deadline(4.0, stuck="retry"))
     async def stuck(times: int) -> None:
-        await _act(STUCK_S if current_task().deliveries <= times else 0.0)
+        await act(STUCK_S if current_task().deliveries <= times else 0.0)
 
     @app.task(queue="other", time_limit=1.0, retry=Retry(attempts=2, delay=0.1))
     async def limited(takes_s: float) -> None:
-        await _act(takes_s)
+        await act(takes_s)
 
     @app.batch_task(max=5, queue="work", retry=Retry(attempts=2, delay=0.2))
     async def batched(requests: list[str]) -> None:

@@ -16,6 +16,14 @@ WORK = (
     "plain", "failing", "repeating", "delayed", "ordered", "keyed", "batched", "transactional",
     "later", "lingering", "stuck",
 )  # fmt: skip
+HABITS = (
+    "words",  # handlers name their outcomes themselves
+    "threads", "pools", "batches", "deadlines", "skipping", "spoilt", "bookings", "strangers",
+    "keys",  # unique keys and external ids, repeated and refused
+    "crowds",  # many at once, callers that wait for nothing
+    "rules", "timetables", "wishes", "poison", "drains", "ring", "suspension",
+)  # fmt: skip
+HABITS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +50,18 @@ class Plan:
     pauses: bool = False
     window: int = 1_000  # triggers of a column in memory: small ones meet every edge
     keys: int = 3
+    habits: frozenset[str] = frozenset()
+    wild_requests: int = 0
+    is_by_arrival: bool = False  # the order in which a node starts what it may start
 
 
 def drawn(seed: int) -> Plan:
     """The plan of this seed: the same whenever it is drawn."""
     rng = Random(f"plan {seed}")
     calm = rng.random() < 0.1  # some seeds have no faults at all: then nothing may start twice
+    # Every second seed is tame: there much happens of little.
+    wild = Random(f"habits {seed}")
+    habits = _some(wild, HABITS, least=2, most=HABITS_MAX) if seed % 2 else frozenset()
     return Plan(
         seed=seed,
         nodes=rng.choice((1, 2, 2, 3, 3, 4)),
@@ -69,11 +83,16 @@ def drawn(seed: int) -> Plan:
         pauses=rng.random() < 0.15,
         window=rng.choice((2, 8, 1_000, 1_000)),
         keys=rng.choice((1, 3, 10)),
+        habits=habits,
+        wild_requests=wild.choice((5, 15, 30)) if habits else 0,
+        is_by_arrival=bool(habits) and wild.random() < 0.2,
     )
 
 
-def _some(rng: Random, names: tuple[str, ...], *, least: int) -> frozenset[str]:
-    count = rng.randint(least, len(names))
+def _some(
+    rng: Random, names: tuple[str, ...], *, least: int, most: int | None = None
+) -> frozenset[str]:
+    count = rng.randint(least, most or len(names))
     return frozenset(rng.sample(names, count))
 
 

@@ -12,11 +12,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from holdfast.errors import HoldfastError, Unavailable
+from holdfast.simulation.callers import Callers
+from holdfast.simulation.children import simulated_children
+from holdfast.simulation.people import People
 from holdfast.simulation.plan import Plan, drawn
 from holdfast.simulation.processes import NodeProgram, Place
 from holdfast.simulation.workload import Users
@@ -27,9 +31,13 @@ from holdfast.verify.checkers import Violation, verify
 from holdfast.verify.history import Line
 
 STILL_S_MAX = 40.0  # after the faults something moves at least so often, until all are at rest
+REST_S_MAX = 300.0  # and after this all are, or something goes round in circles
 LEAVE_S_MAX = 30.0
 LOOK_S = 0.5
 TOLD_SHARE = 0.5  # of the killed processes have a renewer that tells of it
+WILD_EVERY_S = 6.0  # on average, of what habits do to nodes
+SUSPENDED_S = 650.0
+DRAIN_S_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +63,36 @@ class Cluster:
     def __init__(self, place: Place) -> None:
         self.place = place
         self._rng = Random(f"cluster {place.plan.seed}")
+        self._wild = Random(f"wild cluster {place.plan.seed}")
+        self._context = copy_context()  # of no process
         self._births = 0
         self.nodes = [self._born() for _ in range(place.plan.nodes)]
 
     def _born(self) -> NodeProgram:
         self._births += 1
-        return NodeProgram(self.place, f"node {self._births}")
+        born = NodeProgram(self.place, f"node {self._births}")
+        born.process.crashes = lambda: self._crashes(born)
+        return born
+
+    def _crashes(self, victim: NodeProgram) -> bool:
+        """Whether a process may die of what it runs; then another one is started."""
+        if self.place.faults.is_healed or victim not in self.nodes:
+            return False
+        self._tell("crash", victim)
+        self._later(self._wild.expovariate(1.0), self.replace, victim)
+        return True
+
+    async def suffer_wildly(self) -> None:
+        """What the habits of this seed do to nodes, until everything is healed."""
+        plan = self.place.plan
+        deeds = [self._drain] if "drains" in plan.habits else []
+        if "suspension" in plan.habits and not plan.schedules and "timetables" not in plan.habits:
+            deeds.append(self._suspend)
+        while deeds:
+            await asyncio.sleep(self._wild.expovariate(1 / WILD_EVERY_S))
+            victim = self._wild.choice(self.nodes)
+            if not victim.process.is_dead and not victim.process.is_stopped:
+                await self._wild.choice(deeds)(victim)
 
     async def suffer(self) -> None:
         """Faults of nodes, until everything is healed."""
@@ -123,12 +155,31 @@ class Cluster:
         await asyncio.sleep(self._rng.expovariate(0.5))
         self.replace(victim)
 
+    async def _drain(self, victim: NodeProgram) -> None:
+        """A person asks a node to end; its program does so once it has heard of it."""
+        if victim.node is None:
+            return
+        self._tell("drain", victim)
+        node = victim.node
+        await self.place.truth.ask(node.id, "drain")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S_MAX):
+                await node.stopping.wait()
+        victim.leave()
+        self.replace(victim)
+
+    async def _suspend(self, victim: NodeProgram) -> None:
+        """All machines stand still together, as when their host is suspended."""
+        self._tell("suspend", victim)
+        self.place.world.jump(SUSPENDED_S)
+
     def replace(self, victim: NodeProgram) -> None:
-        """Start a new process in the place of this one."""
-        self.nodes[self.nodes.index(victim)] = self._born()
+        """Start a new process in the place of this one, unless somebody has."""
+        if victim in self.nodes:
+            self.nodes[self.nodes.index(victim)] = self._born()
 
     def _later(self, after_s: float, call: Any, *args: Any) -> None:
-        self.place.world.call_later(after_s, call, *args)
+        self.place.world.call_later(after_s, call, *args, context=self._context)
 
     def _tell(self, what: str, victim: NodeProgram) -> None:
         self.place.tell("fault", what=what, node=victim.process.name)
@@ -137,21 +188,34 @@ class Cluster:
 async def live(place: Place) -> list[Violation]:
     """The whole story of a seed; answers what it must not have done."""
     users = Users(place)
+    everybody: list[Users | Callers | People] = [users]
     await place.world.start(users.process, users.set_up())
+    place.truth.is_set_up = True
     place.faults.begin()
     cluster = Cluster(place)
-    using = users.start()
-    suffering = asyncio.ensure_future(cluster.suffer())
+    if place.plan.habits:
+        everybody += [Callers(place), People(place, cluster.nodes)]
+    using = [user.start() for user in everybody]
+    suffering = [asyncio.ensure_future(cluster.suffer())]
+    if place.plan.habits:
+        suffering.append(asyncio.ensure_future(cluster.suffer_wildly()))
     await asyncio.sleep(place.plan.faulty_s)
-    suffering.cancel()
-    await asyncio.gather(suffering, return_exceptions=True)
-    found = verify(place.history.lines, is_over=False)
+    for one in suffering:
+        one.cancel()
+    ended = await asyncio.gather(*suffering, return_exceptions=True)
+    found = [Violation("simulation", repr(one)) for one in ended if isinstance(one, Exception)]
+    found += verify(place.history.lines, is_over=False)
+    place.is_deployed = True
     for node in list(cluster.nodes):
+        if node.is_partial:
+            node.leave()
         if node.process.is_dead or node.is_leaving:
             cluster.replace(node)
     await cluster.heal()
-    await using
-    await place.world.start(users.process, users.tidy_up())
+    for one_using in using:
+        await one_using
+    for user in everybody:
+        await place.world.start(user.process, user.tidy_up())
     await _rest(place, users)
     for node in cluster.nodes:
         booked = 0 if node.node is None else node.node.in_flight
@@ -166,7 +230,8 @@ async def live(place: Place) -> list[Violation]:
 async def _rest(place: Place, users: Users) -> None:
     """Wait until every task has come to rest and every node is idle, or until it takes too long."""
     moves, since_s = place.truth.moves, place.world.seconds()
-    while place.world.seconds() < since_s + STILL_S_MAX and not place.is_at_rest():
+    until_s = since_s + REST_S_MAX
+    while place.world.seconds() < min(since_s + STILL_S_MAX, until_s) and not place.is_at_rest():
         if place.truth.moves != moves:
             moves, since_s = place.truth.moves, place.world.seconds()
         await asyncio.sleep(LOOK_S)
@@ -179,7 +244,7 @@ def run(seed: int, *, trace: bool = False) -> Result:
     """Live through this seed.  The same seed gives the same history on the same code."""
     plan = drawn(seed)
     world = SeededWorld(Random(f"world {seed}"))
-    with _silence():
+    with _silence(), simulated_children():
         asyncio.set_event_loop(world)
         try:
             place = Place(plan, world)

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.simulation.run import Result, run
 
+FAULTS = ("kill", "stop", "isolate", "leave", "crash", "drain", "suspend")
 SHARES = 8  # of the seeds a processor: the last ones end about together
 
 
@@ -42,8 +43,8 @@ class Summary:
             self.failed.append(verdict)
 
     def line(self) -> str:
-        counts, faults = self.counts, ("kill", "stop", "isolate", "leave")
-        suffered = ", ".join(f"{counts[fault]:,} {fault}" for fault in faults)
+        counts = self.counts
+        suffered = ", ".join(f"{counts[fault]:,} {fault}" for fault in FAULTS)
         return (
             f"{self.seeds:,} seeds, {self.seconds / 3600:,.1f} simulated hours, "
             f"{counts['created']:,} tasks, {counts['start']:,} attempts, faults: {suffered}; "
@@ -52,7 +53,7 @@ class Summary:
 
 
 def verdict_of(result: Result) -> Verdict:
-    kept = ("created", "start", "moved", "fired", "kill", "stop", "isolate", "leave")
+    kept = ("created", "start", "moved", "fired", *FAULTS)
     counts = {name: count for name in kept if (count := result.counts[name])}
     texts = [str(violation) for violation in result.violations]
     return Verdict(result.plan.seed, texts, counts, result.seconds)

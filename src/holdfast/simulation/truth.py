@@ -15,14 +15,20 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import Refused, StoreUnavailable
 from holdfast.ids import NodeId
 from holdfast.limit import Limit, Mode
+from holdfast.ring import RingRecord
 from holdfast.schedule import SCOPE, Fire
-from holdfast.store import NO_FACTS, NO_WEIGHTS, Arrivals, Change, Changed, Cursor
-from holdfast.task import Enqueued, Event, NewTask, State, Task, TaskId, Trigger
+from holdfast.store import NO_FACTS, NO_WEIGHTS, Arrivals, Change, Changed, Cursor, Grab
+from holdfast.task import Enqueued, Event, NewTask, Outcome, State, Task, TaskId, Trigger
 from holdfast.testing.model import ModelStore, ModelTransaction
 from holdfast.verify.history import History
+
+# What a real store would stumble over, such as text that its driver cannot write or read.
+UNSTORABLE = "unstorable"  # in a result
+UNWRITABLE = "\0"  # in a fairness key
+SPOILT_UNTIL = "spoilt_until"  # in the metadata: before this second the row cannot be read
 
 
 class Truth(ModelStore):
@@ -35,6 +41,8 @@ class Truth(ModelStore):
         self.moves = 0
         self._is_overdue = False
         self._number: int | None = None  # of the transaction that commits now
+        self.skipping: frozenset[str] = frozenset()  # kinds that pass an elder in ERROR
+        self.is_set_up = False  # nodes may live from now on
 
     @property
     def is_busy(self) -> bool:
@@ -82,6 +90,31 @@ class Truth(ModelStore):
             triggers = [trigger for trigger in triggers if trigger.arrived < horizon]
         return Arrivals(triggers, horizon, frozenset(self._open))
 
+    # ── what it stumbles over ─────────────────────────────────────────────────────────────
+
+    async def enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
+        if any(UNWRITABLE in (task.fairness_key or "") for task in tasks):
+            raise Refused("simulated: a text that cannot be written")
+        return await super().enqueue(tasks)
+
+    async def grab(self, triggers: Sequence[Trigger], **words: Any) -> Grab:
+        for trigger in triggers:
+            task = self._tasks.get(trigger.id)
+            if task is not None and self._is_spoilt(task):
+                raise ValueError(f"simulated: the row of task {task.id} cannot be read")
+        return await super().grab(triggers, **words)
+
+    def _is_spoilt(self, task: Task) -> bool:
+        if task.metadata is None or SPOILT_UNTIL.encode() not in task.metadata:
+            return False
+        until_s: float = msgspec.json.decode(task.metadata)[SPOILT_UNTIL]
+        return self._clock.seconds() < until_s
+
+    async def settle(self, outcomes: Sequence[Outcome], *, node: NodeId) -> list[bool]:
+        if any(UNSTORABLE.encode() in (outcome.result or b"") for outcome in outcomes):
+            raise Refused("simulated: a result that cannot be written")
+        return await super().settle(outcomes, node=node)
+
     # ── the diary ─────────────────────────────────────────────────────────────────────────
 
     def _tell(self, op: str, **fields: Any) -> None:
@@ -110,6 +143,7 @@ class Truth(ModelStore):
                 ordering_key=task.ordering_key,
                 fairness_key=task.fairness_key,
                 due=self._due_s(task),
+                skips_errors=task.kind in self.skipping,
             )
         return answer
 
@@ -183,6 +217,12 @@ class Truth(ModelStore):
                 self._tell("fired", schedule=fire.name, slot=round(at_s, 6), task=answer.id)
         return answers
 
+    async def ring_append(self, ring: str, record: RingRecord) -> bool:
+        is_written = await super().ring_append(ring, record)
+        if is_written:
+            self._tell("ring", ring=ring, number=record.number, writer=record.writer)
+        return is_written
+
     async def change(self, changes: Sequence[Change]) -> list[Changed]:
         changed = await super().change(changes)
         for wish, done in zip(changes, changed, strict=True):
@@ -202,7 +242,8 @@ class Truth(ModelStore):
             queue, limits=limits, dropped=dropped, weights=weights, fairness=fairness
         )
         for limit in limits:
-            if limit.concurrency and not limit.local:
+            # While nodes live, nobody knows when the last of them has heard of a new one.
+            if limit.concurrency and not limit.local and not self.is_set_up:
                 self._tell(
                     "limit",
                     name=limit.name,

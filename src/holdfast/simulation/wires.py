@@ -32,6 +32,7 @@ MORE_VERBS = VERBS | {
 }  # fmt: skip
 SLOW_S = 1.0  # mean of a call that is slow
 LATE_S = 0.5  # mean of a trigger that is late
+DOORBELL_SHARE = 0.2  # of what is sent, where callers come in crowds
 
 
 class Faults:
@@ -145,13 +146,20 @@ class Network:
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
         self.buses: list[WiredBus] = []
+        self._bells = Random(f"doorbells {faults.plan.seed}")
 
     def send(self, sender: WiredBus, queue: str, triggers: Sequence[Trigger]) -> None:
         for bus in self.buses:
             if bus is not sender and not bus.process.is_dead:
-                self._carry(bus, queue, triggers)
+                self._carry(bus, queue, self._shortened(triggers))
 
-    def _carry(self, bus: WiredBus, queue: str, triggers: Sequence[Trigger]) -> None:
+    def _shortened(self, triggers: Sequence[Trigger]) -> Sequence[Trigger | None]:
+        """Very many triggers are sent as one that only says: look yourself."""
+        if "crowds" in self.faults.plan.habits and self._bells.random() < DOORBELL_SHARE:
+            return [None]
+        return triggers
+
+    def _carry(self, bus: WiredBus, queue: str, triggers: Sequence[Trigger | None]) -> None:
         faults = self.faults
         for trigger in triggers:
             if faults.of_trigger("lose"):
@@ -189,9 +197,9 @@ class WiredBus:
         if self in self._network.buses:
             self._network.buses.remove(self)
 
-    def hear(self, queue: str, trigger: Trigger) -> None:
+    def hear(self, queue: str, trigger: Trigger | None) -> None:
         if not self.process.is_dead:
-            self._listeners.hear(queue, [trigger])
+            self._listeners.hear(queue, [] if trigger is None else [trigger])
 
     def _beyond(self, queue: str, triggers: Sequence[Trigger]) -> None:
         self._network.send(self, queue, triggers)

@@ -15,7 +15,7 @@ from holdfast.errors import OutcomeUnknown, Unavailable
 from holdfast.simulation.kinds import QUEUES
 from holdfast.simulation.processes import Place, Program
 from holdfast.store import Change, Filter
-from holdfast.task import Event, NewTask, State, TaskId
+from holdfast.task import Event, NewTask, State
 from holdfast.timing import Every
 
 OPEN_S = 2.0  # mean life of a transaction that stays open
@@ -29,7 +29,6 @@ class Users(Program):
     def __init__(self, place: Place) -> None:
         super().__init__(place, "users")
         self._rng = Random(f"users {place.plan.seed}")
-        self._known: list[TaskId] = []
         self._schedules: list[str] = []
 
     def start(self) -> asyncio.Task[None]:
@@ -69,7 +68,7 @@ class Users(Program):
         except Unavailable:
             self.place.tell("enqueue", phase="fail", request=request)
         else:
-            self._known.append(handle.id)
+            self.place.known.append(handle.id)
             self.place.tell(
                 "enqueue", phase="ok", request=request, task=handle.id, created=handle.created
             )
@@ -94,7 +93,7 @@ class Users(Program):
             self.place.tell("enqueue", phase="fail", request=request)
             return
         answer = truth.commit(number, new)
-        self._known.append(answer.id)
+        self.place.known.append(answer.id)
         self.place.tell("enqueue", phase="ok", request=request, task=answer.id)
 
     # ── people ────────────────────────────────────────────────────────────────────────────
@@ -116,9 +115,9 @@ class Users(Program):
     async def _operate(self) -> None:
         while not self.place.faults.is_healed:
             await asyncio.sleep(self._rng.expovariate(1.0))
-            if not self._known:
+            if not self.place.known:
                 continue
-            event, id = self._rng.choice(WISHES), self._rng.choice(self._known)
+            event, id = self._rng.choice(WISHES), self._rng.choice(self.place.known)
             wish = Change(id, event, delay_s=self._rng.uniform(0.0, 3.0), force=True)
             if event is not Event.RESCHEDULED:
                 wish = wish._replace(delay_s=0.0)

@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from contextvars import Context, ContextVar, copy_context
 from datetime import datetime, timedelta
 from random import Random
@@ -40,6 +41,9 @@ class Process:
         self.name = name
         self.node = ""  # the id of the node that it runs, once that has grabbed something
         self._tell = tell
+        self.rng = Random(name)  # of what happens inside of it
+        self.store: Any = None  # as it reaches it
+        self.crashes: Callable[[], bool] = lambda: False  # whether it may end by itself, now
         self.is_dead = False
         self.is_stopped = False
         self.held: list[asyncio.Handle] = []  # callbacks that wait until it goes on
@@ -56,6 +60,11 @@ class Process:
         self.is_dead = True
         self.held.clear()
 
+    def crash(self) -> None:
+        """Die of what runs in it, if somebody starts another one in its place."""
+        if self.crashes():
+            self.kill()
+
 
 class SeededWorld(World):
     """The loop.  What belongs to no process is the scenario itself."""
@@ -66,6 +75,7 @@ class SeededWorld(World):
         self._ready: deque[asyncio.Handle]
         self._scheduled: list[asyncio.TimerHandle]
         self._stopping: bool
+        self.spent_s = 0.0  # by the thread that runs now
 
     def start(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run the work as this process does."""
@@ -76,6 +86,18 @@ class SeededWorld(World):
         process.is_stopped = False
         self._ready.extend(process.held)
         process.held.clear()
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """A thread: it does everything at once, and its answer comes when its time is over.
+
+        How long it takes it says by adding to `spent_s`.
+        """
+        self.spent_s = 0.0
+        answer, future = func(*args), self.create_future()
+        self.call_later(self.spent_s, _answer, future, answer)
+        return future
 
     def _asyncgen_finalizer_hook(self, generator: Any) -> None:
         """What a killed process left open is not closed any more."""
@@ -114,6 +136,11 @@ class SeededWorld(World):
             handle = heapq.heappop(due)
             handle._scheduled = False  # type: ignore[attr-defined]
             self._ready.append(handle)
+
+
+def _answer(future: asyncio.Future[Any], answer: Any) -> None:
+    if not future.done():
+        future.set_result(answer)
 
 
 def process_of(handle: asyncio.Handle) -> Process | None:

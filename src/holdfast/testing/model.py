@@ -320,7 +320,8 @@ class ModelStore(ModelRules, ModelRings, ModelSchedules, ModelPartitions, ModelI
         late = [
             task
             for task in self._in_state(State.SUBMITTED)
-            if (task.deadline_at or task.enqueued_at + span) < now
+            if task.queue in self._queues  # a look makes no queue known
+            and (task.deadline_at or task.enqueued_at + span) < now
             and (self._arrived[task.id], task.id) > self._rows(task.queue)[task.partition].position
         ][:limit]
         for task in late:

@@ -139,8 +139,11 @@ def attempts_are_grabbed(lines: Sequence[Line]) -> Iterator[str]:
 def serial_per_key(lines: Sequence[Line]) -> Iterator[str]:
     """C6: of one ordering key one task runs at a time, and no elder that holds the key is passed.
 
-    It holds the key while it may run, runs, waits for a retry or is parked in ERROR.
+    It holds the key while it may run, runs, waits for a retry or is parked in ERROR.  A task with
+    `skips_errors` passes elders that are parked.
     """
+    skipping: set[int] = set()
+    parked: set[int] = set()
     keys: dict[int, str] = {}
     live: dict[str, int] = {}
     holding: dict[str, set[int]] = {}
@@ -148,6 +151,8 @@ def serial_per_key(lines: Sequence[Line]) -> Iterator[str]:
     for line in lines:
         if line["op"] == "created" and line.get("ordering_key") is not None:
             key = keys[line["task"]] = f"{line['queue']}/{line['ordering_key']}"
+            if line.get("skips_errors"):
+                skipping.add(line["task"])
             if line["state"] == "SUBMITTED":
                 holding.setdefault(key, set()).add(line["task"])
         if line["op"] != "moved" or line["task"] not in keys:
@@ -157,12 +162,14 @@ def serial_per_key(lines: Sequence[Line]) -> Iterator[str]:
         if line["to"] == LIVE:
             if live.get(key, task) != task:
                 yield f"tasks {live[key]} and {task} of key {key} ran at the same time"
-            if elders := sorted(one for one in holders if one < task):
+            passed = parked if task in skipping else ()
+            if elders := sorted(one for one in holders if one < task and one not in passed):
                 yield f"task {task} of key {key} was grabbed before its elder {elders[0]}"
             live[key] = task
             begun.add(task)
         elif live.get(key) == task:
             del live[key]
+        (parked.add if line["to"] == "ERROR" else parked.discard)(task)
         if line["to"] in FINAL or (line["to"] == "WAITING" and task not in begun):
             holders.discard(task)
         else:
@@ -237,6 +244,16 @@ def _counts(limit: Line, task: Line) -> bool:
     return limit["key"] in ("*", task["fairness_key"])
 
 
+def one_record_a_number(lines: Sequence[Line]) -> Iterator[str]:
+    """The log of a ring has one record for each number, in order and without a gap."""
+    latest: dict[str, int] = {}
+    for line in _of(lines, "ring"):
+        before = latest.get(line["ring"], 0)
+        if line["number"] != before + 1:
+            yield f"ring {line['ring']}: record {line['number']} was written after {before}"
+        latest[line["ring"]] = line["number"]
+
+
 def no_bug(lines: Sequence[Line]) -> Iterator[str]:
     """The engine itself has seen nothing that cannot happen."""
     for line in _of(lines, "bug"):
@@ -278,6 +295,7 @@ SAFETY: tuple[tuple[str, Checker], ...] = (
     ("C13 never early", never_early),
     ("C13 slots", slots_fire_once),
     ("C14 limits", limits_hold),
+    ("ring log", one_record_a_number),
     ("no bug", no_bug),
 )
 LIVENESS: tuple[tuple[str, Checker], ...] = (

@@ -6,14 +6,16 @@ Operations, and what their lines have besides the time `t`:
 
     enqueue   phase (invoke, ok, fail, info), request, task: a caller added a task; `info` means
               that nobody knows whether it was added
-    created   task, version, state, request, kind, queue, ordering_key: the store has a new task
+    created   task, version, state, request, kind, queue, ordering_key: the store has a new task;
+              `skips_errors`: it does not wait for an elder of its key that is parked in ERROR
     moved     task, version, event, from, to, node: the store moved a task on
     leased    node, until: the store has this lease of the node, up to this time
     start     task, version, node: a handler was called; many tasks of one call are many lines
     end       task, version, node: it returned or raised
     fired     schedule, slot: the store added the task of a slot
     wish      event, task: an operator changed a task, and the store agreed
-    limit     name, concurrency, kind, key: from now on at most so many at once
+    limit     name, concurrency, kind, key, from: from then on at most so many at once
+    ring      ring, number, writer: the store has one more record of this log
     fault     what, node: what was done to the cluster
     healed    no faults from now on
     idle      node, booked: nothing is left to do, and what the node still counts

@@ -538,6 +538,7 @@ class SearchContract:
         await enqueued(store, a_task(queue="a"), a_task(queue="b"), a_task(queue="b"))
         await enqueued(store, a_task(queue="c", delay_s=60))
         await store.holdings("a")
+        await store.submit_overdue(deadline_s=-1.0, limit=10)  # a look makes none known
 
         assert await store.unknown_queues() == ["b"]
 
