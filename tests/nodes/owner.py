@@ -16,7 +16,7 @@ from holdfast.dispatch.limits import Limits
 from holdfast.dispatch.table import TriggerTable
 from holdfast.errors import Unavailable
 from holdfast.ids import NodeId
-from holdfast.store import Record, Store
+from holdfast.store import Grab, Record, Store
 from holdfast.task import Event, Grabbed, NewTask, Outcome, TaskId, Trigger
 from holdfast.telemetry.events import Events
 from holdfast.testing.recorder import Recorder
@@ -56,13 +56,16 @@ class Allowance:
 
 
 class Watched:
-    """A store that remembers what was recorded, and can hold a record back before it is sent."""
+    """A store that remembers what was recorded, and can hold back what is about to be sent."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.records: list[Record] = []  # accepted ones
         self.may_record = asyncio.Event()
         self.may_record.set()
+        self.grabs = 0  # that were asked for
+        self.may_grab = asyncio.Event()
+        self.may_grab.set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -72,6 +75,11 @@ class Watched:
         """How often each version of a task was written to a backlog."""
         entries = [entry for record in self.records for entry in record.entries]
         return Counter((entry.trigger.id, entry.trigger.version) for entry in entries)
+
+    async def grab(self, triggers: Sequence[Trigger], **options: Any) -> Grab:
+        self.grabs += 1
+        await self.may_grab.wait()
+        return await self._store.grab(triggers, **options)
 
     async def record(self, queue: str, records: Sequence[Record]) -> set[int]:
         await self.may_record.wait()

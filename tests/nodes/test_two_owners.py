@@ -260,3 +260,23 @@ async def test_two_owners_that_are_active_at_once_lose_nothing_and_the_older_mar
     assert old.grabbed and new.grabbed, "both were active"
     assert len([one for one in old.store.records if one.marks]) == marks_before
     assert (await store.counts())[State.DONE] == 65
+
+
+@pytest.mark.parametrize("key", ["k", None])
+async def test_a_grab_of_an_earlier_epoch_forgets_nothing_of_the_later_one(store, owner_of, key):
+    """The fence refuses it, as if another node had the task; but the new owner is the same node."""
+    owner, other = owner_of("owner"), owner_of("other", slots=0)
+    await owner.take([0])
+    owner.store.may_grab.clear()
+    ids = await enqueued(store, 1, ordering_key=key)
+    owner.dispatcher.hear(())
+    await until(lambda: owner.store.grabs == 1)
+
+    owner.dispatcher.lose([0])
+    await other.take([0])
+    await other.kill()
+    await owner.take([0])
+    await asyncio.sleep(0.1)  # what was on its way is found again
+    owner.store.may_grab.set()
+
+    await until(lambda: owner.ids == ids)

@@ -24,6 +24,8 @@ FOUND = {
     8: "a share of a limit that its node forgot when the store failed",
     142: "a trigger that found the table full when it was put back",
     600: "a share that was granted for attempts which others had superseded",
+    1486: "a grab that was refused for the epoch before, of a task that is ours again",
+    1501: "an older version of a task, spilled in place of the newer one",
 }
 
 

@@ -144,6 +144,15 @@ def test_a_trigger_that_left_its_lane_and_came_back_is_still_known_to_stand_ther
     assert taken(table) == [1, 2]
 
 
+def test_of_two_versions_of_a_task_only_the_newer_one_stands_aside():
+    table = a_table("a")
+    assert taken(table, refusing("a")) == []
+    newer = a_trigger(1, "mail", fairness_key="a", version=3)
+    table.add(newer, Level(1, 2), lane_of(newer))
+
+    assert [item.trigger for item in table.aside(newer.priority, "mail")] == [newer]
+
+
 def test_releasing_a_key_that_is_not_set_aside_does_nothing():
     table = a_table("a")
 

@@ -344,6 +344,7 @@ class Dispatcher:
 
     async def _grab_and_start(self, batch: list[Trigger]) -> None:
         spoilt: list[Trigger] = []
+        epochs = dict(self.epochs)
         grab = await self._grab(batch, spoilt)
         for trigger in spoilt:
             self._set_apart(trigger)
@@ -362,7 +363,7 @@ class Dispatcher:
                 # A trigger for our own attempt is stale, unless it came while we were grabbing.
                 if known.get(id, 0) <= version:
                     known[id] = version + 1
-            elif id in undecided or id in blocked:
+            elif id in undecided or id in blocked or self._is_outdated(trigger, epochs):
                 self._put_back(trigger, is_blocked=id in blocked)
             else:
                 intake.decided(id, trigger.version)
@@ -374,6 +375,15 @@ class Dispatcher:
             places = {trigger.id: place for place, trigger in enumerate(batch)}
             self._start(sorted(grab.tasks, key=lambda task: places[task.id]))
         self.books.nudge()
+
+    def _is_outdated(self, trigger: Trigger, epochs: Mapping[int, int]) -> bool:
+        """Whether it was refused for an epoch that we had then, and have another one now.
+
+        The fence is for tasks with an ordering key; those of a new owner are not ours to forget,
+        and that owner may be ourselves.
+        """
+        number = trigger.partition
+        return trigger.ordering_key is not None and epochs.get(number) != self.epochs.get(number)
 
     def _tell(self, tasks: Iterable[Grabbed]) -> None:
         now = self._clock.now()

@@ -243,8 +243,9 @@ class TriggerTable:
         row = self._rows.get(priority)
         column = None if row is None else row.columns.get(kind)
         if column is not None and column.lanes:
-            ids = column.lanes.aside
-            yield from (item for item in column.lanes.waiting() if item.trigger.id in ids)
+            # By identity: the dead item of an older version has the same id.
+            alive = self._items
+            yield from (i for i in column.lanes.waiting() if alive.get(i.trigger.id) is i)
 
     def lanes(self, priority: int, kind: str) -> Lanes:
         """The lanes of this column."""
