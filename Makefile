@@ -18,8 +18,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 	--no-header --no-annotate --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim sim-bugs sim-coverage chaos soak bad-day check requirements bench \
-	bench-peers wheel clean format lock
+.PHONY: help demo test sim sim-bugs sim-coverage chaos soak bad-day check requirements bench bench-peers wheel clean format lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
