@@ -96,7 +96,7 @@ def _where(where: Mapping[str, Any]) -> str:
     redis = f", Redis {where['redis']}" if where["redis"] else ""
     return (
         f"Measured on {where['machine']}, Python {where['python']}, PostgreSQL {where['postgres']}"
-        f"{redis}, Holdfast at {where['holdfast']}; {where['rounds']} rounds in "
+        f"{redis}, Holdfast at {where['holdfast']}; {where['rounds']} round(s) in "
         f"{where['took_s'] / 60:.0f} minutes, everybody in turn in each. Median, and in brackets "
         "the lowest and the highest round."
     )
