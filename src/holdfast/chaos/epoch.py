@@ -15,6 +15,7 @@ from holdfast.bench.ground import Place
 from holdfast.bench.recovery import drained
 from holdfast.bench.workers import Worker, Workers
 from holdfast.chaos import witness
+from holdfast.chaos.cluster import terminate_backends
 from holdfast.chaos.load import Load
 from holdfast.chaos.proxy import Proxy
 from holdfast.clock import SystemClock
@@ -177,11 +178,7 @@ class Epoch:
 
     async def kill_backends(self) -> None:
         assert self._server is not None
-        statement = (
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
-        )
-        await asyncio.to_thread(self._server.execute, statement)
+        await terminate_backends(self._server)
         self.tally.faults["backend kills"] += 1
         await asyncio.sleep(1)
 

@@ -14,11 +14,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 
-from holdfast.bench.ground import Place
-from holdfast.bench.workers import Workers
-from holdfast.chaos.load import Load
+from holdfast.chaos.cluster import cluster
 from holdfast.clock import SystemClock
 from holdfast.store import Store
 from holdfast.testing.postgres import PrivateServer
@@ -99,25 +96,17 @@ def _pages(pid: int) -> int:
 
 async def soaked(seconds: float) -> list[Sample]:
     clock, samples = SystemClock(), list[Sample]()
-    with PrivateServer() as server:
-        place = Place(server.url())
-        await place.closed_store().migrate()
-        async with (
-            place.store() as store,
-            Workers(place, store) as workers,
-            Load(place, Random(1), PER_SECOND, long=0.0) as load,
-        ):
-            await asyncio.gather(*(workers.start() for _ in range(NODES)))
-            load.start()
-            since_s = clock.seconds()
-            while clock.seconds() - since_s < seconds:
-                await asyncio.sleep(SAMPLE_S)
-                load.lines.clear()  # nobody judges them here, and they would grow
-                workers.look()
-                workers.lines.clear()
-                pids = [worker.pid for worker in workers.alive]
-                samples.append(await _sample(server, store, pids, clock.seconds() - since_s))
-            await load.stop()
+    async with cluster(NODES, PER_SECOND) as there:
+        workers = there.workers
+        since_s = clock.seconds()
+        while clock.seconds() - since_s < seconds:
+            await asyncio.sleep(SAMPLE_S)
+            there.load.lines.clear()  # nobody judges them here, and they would grow
+            workers.look()
+            workers.lines.clear()
+            pids = [worker.pid for worker in workers.alive]
+            at_s = clock.seconds() - since_s
+            samples.append(await _sample(there.server, there.store, pids, at_s))
     return samples
 
 
