@@ -143,7 +143,8 @@ class ThreeStores(Besides):
             told = [
                 sorted(map(side.tasks.ours, set(ids))) for ids in (grab.undecided, grab.blocked)
             ]
-            return sorted(side.ours(grab.tasks)), told
+            elders = sorted(side.tasks.ours(trigger.id) for trigger in grab.elders)
+            return sorted(side.ours(grab.tasks)), told, elders
 
         self._step("grab", call)
 

@@ -456,6 +456,7 @@ HOT += [
     "trim",
     "sibling_runs",
     "elder_waits",
+    "elder_submitted",
     "due",
     "lost",
     "triggers",

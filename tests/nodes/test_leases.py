@@ -24,8 +24,10 @@ from holdfast.telemetry.events import (
     LeaseRenewed,
     SettleRefused,
     TaskGrabbed,
+    TaskResumed,
 )
 from holdfast.testing.apps import opened
+from holdfast.testing.contracts.builders import grabbed
 from holdfast.testing.faults import FaultyStore
 from holdfast.testing.recorder import Recorder
 from nodes.fleet import Fleet
@@ -256,3 +258,20 @@ async def test_the_end_of_a_lease_is_seen_when_it_comes_and_not_a_tick_later(sto
 
         assert ended.node == "gone" and node.id != "gone"
         assert 0 <= loop.time() - ends_at < 1.0
+
+
+async def test_a_request_of_a_node_that_is_already_forgotten_is_made_good(store_url):
+    """Its machine died, its last grab was still under way, and is carried out after its funeral."""
+    rig, gone = Rig(store_url), NodeId("gone")
+    async with opened(rig.app), rig.app.node(**SHORT):
+        store = await rig.app.store()
+        await store.renew(gone, lease_s=0.5, queues=[], kinds=[])
+        await rig.heard.until(LeaseEnded)
+        async with asyncio.timeout(5):
+            while len(await store.members()) > 1:
+                await asyncio.sleep(0.05)
+
+        (late,) = await grabbed(store, node=gone)
+
+        resumed = await rig.heard.until(TaskResumed, timeout_s=5)
+        assert (resumed.task, resumed.version) == (late.id, late.version + 1)

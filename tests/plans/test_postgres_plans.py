@@ -35,6 +35,7 @@ WAYS = {
         ("task_ordering", "queue ordering_key id"),
         ("task_ordering_busy", "queue ordering_key"),
     },
+    "elders": {("task_ordering", "queue ordering_key id")},
     "finish": {("task_pkey", "id"), ("Tid Scan", "ctid"), ("key_task", "task")},
     "moved_on": {("task_pkey", "id")},
     "move": {("task_pkey", "id"), ("Tid Scan", "ctid")},

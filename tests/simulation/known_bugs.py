@@ -21,7 +21,6 @@ PROJECT = Path(__file__).parents[2]
 BUGS = Path(__file__).with_name("bugs")
 SEEDS_MAX = 500
 AT_ONCE = 20
-OPEN = frozenset({389})  # breaks a promise with no bug planted: it catches nobody
 
 
 def planted(patch: Path, folder: Path) -> None:
@@ -43,7 +42,7 @@ def caught(patch: Path) -> str | None:
                 assert child.stdout is not None
                 for line in child.stdout:
                     verdict = msgspec.json.decode(line)
-                    if verdict["violations"] and verdict["seed"] not in OPEN:
+                    if verdict["violations"]:
                         child.kill()
                         return f"seed {verdict['seed']}: {verdict['violations'][0]}"
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from holdfast.dispatch.backlog import Merge
 from holdfast.dispatch.intake import Intake
 from holdfast.dispatch.limits import Limits
 from holdfast.dispatch.size import counted
@@ -270,3 +271,18 @@ def test_what_was_read_from_a_stored_lane_does_not_wait_behind_it():
     intake.offer_behind(trigger)
 
     assert taken(intake) == [1]
+
+
+def test_a_trigger_that_is_read_from_its_lane_too_stays_in_a_table_that_is_overfull():
+    intake = an_intake(size_max=4)
+    for id in range(1, 5):
+        intake.found(a_trigger(id))
+    intake.found(a_trigger(5))  # an elder that the store named comes in, however full it is
+    lane = lane_of(a_trigger(5))
+    column = Column(5, "mail", lane)
+    backlog = intake.stored.lane(intake.partitions[0], column)
+    (entry,) = backlog.place([a_trigger(5)], [(1, 1)])
+
+    intake.merge([(backlog, Merge([Entry(entry.level, entry.trigger, lane)], []))])
+
+    assert sorted(taken(intake)) == [1, 2, 3, 4, 5]

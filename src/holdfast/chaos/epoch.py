@@ -19,7 +19,7 @@ from holdfast.chaos.cluster import terminate_backends
 from holdfast.chaos.load import Load
 from holdfast.chaos.proxy import Proxy
 from holdfast.clock import SystemClock
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store import Store
 from holdfast.testing.postgres import PrivateServer
 from holdfast.verify.checkers import Violation, verify
@@ -40,6 +40,7 @@ CUT_S = 3.0  # of a network that carries nothing: longer than a lease
 FULL_RATE = 0.97
 RATE_WINDOW_S = 1.0
 RECOVERY_S_MAX = 60.0
+SUPERVISED_S = 0.1  # before a worker that could not start is started again
 
 
 @dataclass(slots=True)
@@ -194,7 +195,13 @@ class Epoch:
     # ── what is seen ──────────────────────────────────────────────────────────────────────
 
     async def _start(self) -> Worker:
-        worker = await self.workers.start(environ=self._environ)
+        """As a supervisor would: a worker that cannot reach the store is started again."""
+        while True:
+            try:
+                worker = await self.workers.start(environ=self._environ)
+                break
+            except StoreUnavailable:
+                await asyncio.sleep(SUPERVISED_S)
         assert worker.node is not None, "a worker that has started has a node"
         self._nodes[worker.pid] = worker.node
         return worker

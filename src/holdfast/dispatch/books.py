@@ -129,6 +129,7 @@ class Books:
             more = await self._read_early()
         now = self._clock.seconds()
         spill_s = self._intake.stored.spill(now)
+        self._intake.merge(self._intake.stored.unload())
         has_written = await self._append()
         await self._read_levels()
         rest_s = self._limits.idle_wait_s

@@ -368,6 +368,9 @@ class Dispatcher:
             else:
                 intake.decided(id, trigger.version)
                 self._lost(trigger)
+        for elder in grab.elders:
+            if intake.found(elder) and elder.ordering_key is not None:
+                self._unblock(elder.ordering_key)
         if self._events.wanted:
             self._tell(grab.tasks)
         if grab.tasks:

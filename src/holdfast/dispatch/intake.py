@@ -341,6 +341,11 @@ class Intake:
         for backlog, merge in merges:
             for entry in merge.dropped:
                 self._drop(backlog, entry)
+            if merge.dropped and self._unoffered:
+                gone = {entry.level for entry in merge.dropped}
+                self._unoffered = [
+                    (b, e) for b, e in self._unoffered if b is not backlog or e.level not in gone
+                ]
         offered = [each for backlog, merge in merges for each in backlog.shown(merge.offered)]
         if len(merges) > 1:
             offered.sort(key=_shown_level)
@@ -421,6 +426,18 @@ class Intake:
         self.table.add(trigger, self._now_level(trigger), lane, was_here=True)
         self.known[trigger.id] = trigger.version
 
+    def found(self, elder: Trigger) -> bool:
+        """Take in an elder that the store named, wherever it stands; False: no news, or not ours.
+
+        Its siblings may fill the memory of their lane, and it may stand behind them in the store.
+        """
+        if elder.partition not in self.partitions:
+            return False
+        if self.known.get(elder.id, 0) >= elder.version or not self._handles(elder.kind):
+            return False
+        self.offer_behind(elder)
+        return True
+
     def _stored_lane(self, trigger: Trigger) -> str:
         lanes = [p.entry.lane for p in self.places_of(trigger.id) if p.entry.lane]
         return lanes[0] if lanes else ""
@@ -438,7 +455,7 @@ class Intake:
             # It is in the table or on its way already: one decision serves both places.
             self._stand(id, backlog, entry)
             if lane and self.table.remove(id) is not None:
-                self.table.add(trigger, shown, lane)
+                self.table.add(trigger, shown, lane, was_here=True)
             return
         if have is not None:
             self._leave(id, version - 1)  # its older places would wait for this one

@@ -103,6 +103,11 @@ class StoredLanes:
         return len(self._wanting) > before
 
     @property
+    def _loaded(self) -> int:
+        """Triggers in memory that stand in lanes."""
+        return sum(len(column.lanes.aside) for _, _, column in self._table.with_lanes())
+
+    @property
     def held_back(self) -> int:
         """Triggers in memory that may not go on, of all columns."""
         return sum(column.lanes.held_back for _, _, column in self._table.with_lanes())
@@ -166,6 +171,22 @@ class StoredLanes:
             return backlog, merge
         return backlog, Merge([], backlog.unload().dropped)
 
+    def unload(self) -> list[Merged]:
+        """Lanes that may not go on leave memory where all lanes together have too much of it.
+
+        An ordering key is mostly busy for one task only, but many may wait for an elder that is
+        retried, and then they would leave no room for the elders, nor for anybody else.
+        """
+        if self._loaded <= self._limits.lanes_loaded:
+            return []
+        merges: list[Merged] = []
+        excess = sum(lane.loaded for lane in self._lanes.values()) - self._limits.lanes_loaded
+        for (_, column), lane in self._lanes.items():
+            if excess > 0 and lane.loaded and self._table.is_held(column.kind, column.lane):
+                excess -= lane.loaded
+                merges.append((lane, lane.unload()))
+        return merges
+
     # ── reading ───────────────────────────────────────────────────────────────────────────
 
     @property
@@ -174,7 +195,7 @@ class StoredLanes:
 
     def to_read(self) -> list[tuple[int, Column, Backlog]]:
         """Lanes that may go on and have run low, as far as memory allows."""
-        loaded = sum(len(column.lanes.aside) for _, _, column in self._table.with_lanes())
+        loaded = self._loaded
         chosen: list[tuple[int, Column, Backlog]] = []
         for place in list(self._wanting):
             backlog = self._lanes.get(place)

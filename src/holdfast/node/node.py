@@ -33,6 +33,7 @@ from holdfast.node.lag import LoopWatch, attempts
 from holdfast.node.lease import NodeLease
 from holdfast.node.pace import Pace
 from holdfast.node.renewal import Order
+from holdfast.node.resuming import Resuming
 from holdfast.node.settings import NodeSettings
 from holdfast.node.trust import Trust
 from holdfast.node.unhandled import Unhandled
@@ -44,7 +45,6 @@ from holdfast.telemetry.events import (
     NodeStarted,
     NodeStopped,
     StoreFailed,
-    TaskResumed,
 )
 from holdfast.worker.processes import ProcessPool
 from holdfast.worker.settler import Ended
@@ -54,10 +54,8 @@ from holdfast.worker.worker import Worker
 if TYPE_CHECKING:
     from holdfast.telemetry.tracing import Tracing
 
-RESUME_BATCH = 1_000
 GRAB_BATCH_MIN = 50
 OFFERED_MAX = 100  # triggers without a handler here, offered to others at a beat
-ORPHANS_S = 600.0  # between two looks for tasks whose node left no lease behind
 COMPARING_MAX = 0.01  # of the time a node may spend on reading what runs in its name
 DRAIN = "drain"  # what a person may ask of a node
 LEAVING_S = 5.0  # for saying good-bye to the store
@@ -105,7 +103,7 @@ class Node:
         self._strangers: dict[TaskId, int] = {}  # PROCESSING as ours, but not running here
         self._moved_on: dict[TaskId, int] = {}  # running here, but no longer ours
         self._unhandled: dict[str, Unhandled] = {}
-        self._compared_at = self._orphans_at = clock.seconds()
+        self._compared_at = clock.seconds()
         self._running_at = 0.0  # from then on we may read again what runs in our name
         self._stopping = asyncio.Event()
         self._view: View | None = None
@@ -131,6 +129,7 @@ class Node:
         for queue in self.queues:
             self._build(queue, booking)
         self._duties = self._make_duties()
+        self._resuming = self._make_resuming()
         try:
             for gate in self._gates.values():
                 await gate.open()
@@ -341,6 +340,19 @@ class Node:
             wait_s=self._settings.unknown_kind_wait_s,
         )
 
+    def _make_resuming(self) -> Resuming:
+        return Resuming(
+            self.id,
+            store=self._store,
+            bus=self._bus,
+            coordinator=self._coordinator,
+            lease=self._lease,
+            events=self._events,
+            lease_s=self._settings.lease_s,
+            deliveries_max=self._settings.deliveries_max,
+            now=self._clock.seconds(),
+        )
+
     def _make_duties(self) -> NodeDuties:
         return NodeDuties(
             self.id,
@@ -474,7 +486,7 @@ class Node:
             unknown = {n: e for n, e in owned.items() if n not in dispatcher.epochs}
             unknown = {n: e for n, e in unknown.items() if n not in share.let_go}
             await self._take(queue, share.claim | unknown)
-        await self._resume(view.ended)
+        await self._resuming.see(view, self._clock.seconds())
         if not self._is_retiring:
             await self._duties.look(view)
 
@@ -513,24 +525,7 @@ class Node:
         for loaded in await self._store.load(queue, list(epochs)):
             if loaded.partition not in self._gates[queue].paused_partitions:  # since then
                 self._dispatchers[queue].take(loaded, epochs[loaded.partition])
-            gone = {running.node for running in loaded.running if running.node != self.id}
-            await self._resume(list(gone), forget=False)
-
-    async def _resume(self, nodes: Sequence[NodeId], *, forget: bool = True) -> None:
-        """Submit again what ended nodes were running; the store checks that they have ended."""
-        if not nodes or not self._lease.holds():
-            return
-        while True:
-            triggers = await self._store.resume_lost(
-                nodes, deliveries_max=self._settings.deliveries_max, limit=RESUME_BATCH
-            )
-            for trigger in triggers:
-                self._events.emit(TaskResumed(trigger.id, trigger.version))
-            self._bus.publish(triggers)
-            if len(triggers) < RESUME_BATCH:
-                break
-        if forget:
-            await self._coordinator.forget(nodes)
+            await self._resuming.resume({running.node for running in loaded.running})
 
     # ── second looks ──────────────────────────────────────────────────────────────────────
 
@@ -546,16 +541,8 @@ class Node:
         if now - self._compared_at >= self._settings.lease_s / 3:
             self._compared_at = now
             await self._compare()
-        if now - self._orphans_at >= ORPHANS_S:
-            self._orphans_at = now
-            await self._resume_orphans()
-
-    async def _resume_orphans(self) -> None:
-        """Tasks of our partitions whose node left without an end; the store knows who lives."""
-        for queue in self.queues:
-            loaded = await self._store.load(queue, list(self._dispatchers[queue].epochs))
-            nodes = {running.node for part in loaded for running in part.running}
-            await self._resume(sorted(nodes - {self.id}), forget=False)
+        owned = ((queue, list(self._dispatchers[queue].epochs)) for queue in self.queues)
+        await self._resuming.look_for_orphans(owned, now)
 
     async def _compare(self) -> None:
         """Compare our PROCESSING rows with what runs here; both kinds of difference are mended."""

@@ -196,10 +196,13 @@ class NodeProgram(Program):
 
 def settings_of(plan: Plan) -> NodeSettings:
     """Everything a little faster than by default: a second of this world is rich in events."""
+    look_ahead = max(20, plan.window * 4)
     limits = Limits(
         window=plan.window,
         reload_at=max(1, plan.window // 10),
-        look_ahead=max(20, plan.window * 4),
+        look_ahead=look_ahead,
+        lane_window=max(1, look_ahead // 10),
+        lanes_loaded=look_ahead // 3,
         idle_wait_s=2.0,
         exact_s=0.5,
         trim_s=2.0,

@@ -89,20 +89,23 @@ class Running(NamedTuple):
 class Grab:
     """The answer to a grab.
 
-    What is in none of the three lists was decided against us: gone, moved on, or someone
+    What is in none of the first three lists was decided against us: gone, moved on, or someone
     else's.  `undecided` rows were locked by somebody and still stand at the expected version:
-    offer them again.  `blocked` rows wait for an elder of their ordering key.
+    offer them again.  `blocked` rows wait for an elder of their ordering key, or for a sibling
+    that runs; `elders` are the eldest of those keys that are SUBMITTED and were not asked for.
     """
 
     tasks: list[Grabbed]
     undecided: list[TaskId] = field(default_factory=list)
     blocked: list[TaskId] = field(default_factory=list)
+    elders: list[Trigger] = field(default_factory=list)
 
     def __add__(self, other: Grab) -> Grab:
         return Grab(
             self.tasks + other.tasks,
             self.undecided + other.undecided,
             self.blocked + other.blocked,
+            self.elders + other.elders,
         )
 
 

@@ -166,6 +166,7 @@ class ModelStore(ModelRules, ModelRings, ModelSchedules, ModelPartitions, ModelI
         if not self._holds_shares(shares, node):
             return Grab([], undecided=[trigger.id for trigger in triggers])
         answer = Grab([])
+        named = {trigger.id for trigger in triggers}
         for id, version in sorted({(trigger.id, trigger.version) for trigger in triggers}):
             task = self._tasks.get(id)
             if task is None:
@@ -186,7 +187,22 @@ class ModelStore(ModelRules, ModelRings, ModelSchedules, ModelPartitions, ModelI
             answer.tasks.append(
                 self._grabbed(self._moved(task, Event.GRABBED, node=node, **fields))
             )
+        for blocked in {self._key_of(id): id for id in answer.blocked}.values():
+            elder = min(self._waiting_before(self._tasks[blocked]), default=blocked)
+            if elder not in named:
+                answer.elders.append(self._trigger(self._tasks[elder]))
         return answer
+
+    def _key_of(self, id: TaskId) -> tuple[str, str | None]:
+        return self._tasks[id].queue, self._tasks[id].ordering_key
+
+    def _waiting_before(self, task: Task) -> list[TaskId]:
+        key = (task.queue, task.ordering_key)
+        return [
+            one.id
+            for one in self._tasks.values()
+            if one.state is State.SUBMITTED and one.id < task.id and self._key_of(one.id) == key
+        ]
 
     def _is_blocked(self, task: Task, skip_errors: bool) -> bool:
         key = (task.queue, task.ordering_key)

@@ -186,7 +186,22 @@ class PostgresTasks:
             if not is_ours or key != missed[id].ordering_key:
                 continue  # the partition's owner will be offered it
             (blocked if is_blocked else undecided).append(TaskId(id))
-        return Grab(tasks, undecided, blocked)
+        elders = await self._elders([missed[id] for id in sorted(blocked)])
+        named = {trigger.id for trigger in triggers}
+        elders = [trigger for trigger in elders if trigger.id not in named]
+        return Grab(tasks, undecided, blocked, elders)
+
+    async def _elders(self, blocked: Sequence[Trigger]) -> list[Trigger]:
+        """The eldest that stand before these and may be grabbed now, as far as it is known."""
+        if not blocked:
+            return []
+        youngest = {(one.queue, one.ordering_key): one.id for one in blocked}  # they come by id
+        params = {
+            "queues": [queue for queue, _ in youngest],
+            "ordering_keys": [key for _, key in youngest],
+            "ids": list(youngest.values()),
+        }
+        return [made(Trigger, row) for row in await self._database.read("elders", params)]
 
     @asynccontextmanager
     async def _transaction(self, node: NodeId) -> AsyncIterator[Transaction]:

@@ -63,7 +63,19 @@ class Grabbing:
                 held.append(row)
         self._take(db, now, won)
         tasks = [_grabbed(row, 1) for row in won] + [_grabbed(row, 0) for row in held]
-        return Grab(tasks, blocked=[TaskId(row[0]) for row in blocked])
+        refused = [TaskId(row[0]) for row in blocked]
+        return Grab(tasks, blocked=refused, elders=self._elders(db, blocked))
+
+    def _elders(self, db: sqlite3.Connection, blocked: list[tuple[Any, ...]]) -> list[Trigger]:
+        """Who goes before those that were blocked, and was not asked for."""
+        named = {id for id, _ in self._wanted}
+        youngest = {(row[_QUEUE], row[_ORDERING_KEY]): row[0] for row in blocked}  # by id
+        found = [
+            row
+            for (queue, key), id in youngest.items()
+            for row in run(db, "elder_submitted", queue=queue, ordering_key=key, id=id)
+        ]
+        return [Trigger._make(row) for row in found if row[0] not in named]
 
     def _is_held(self, row: tuple[Any, ...]) -> bool:
         """Grabbed by the first call, whose answer was lost."""
