@@ -400,3 +400,26 @@ async def test_durability_is_what_the_server_says(postgres_url):
 
     assert (settings["fsync"], settings["synchronous_commit"]) == ("on", "on")
     assert os.environ.get("HOLDFAST_TEST_PG") or settings["full_page_writes"] == "on"
+
+
+async def test_a_node_that_renews_while_its_tasks_are_being_resumed_keeps_them(postgres_url):
+    """Whoever resumes saw the lease ended; the renewal was under way and is committed first."""
+    async with opened(postgres_url) as store:
+        await store.renew(NODE, lease_s=0.05, queues=[QUEUE], kinds=[])
+        (task,) = await grabbed(store)
+        await asyncio.sleep(0.1)
+        connection = await asyncpg.connect(postgres_url)
+        try:
+            transaction = connection.transaction()
+            await transaction.start()
+            await connection.execute(
+                "UPDATE holdfast.node SET until = holdfast.now() + interval '60 seconds'"
+            )
+            resuming = asyncio.create_task(store.resume_lost([NODE], deliveries_max=9, limit=10))
+            await asyncio.sleep(0.3)
+            await transaction.commit()
+
+            assert await resuming == []
+        finally:
+            await connection.close()
+        assert (await look(store, task.id)).version == task.version

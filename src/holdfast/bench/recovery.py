@@ -31,6 +31,7 @@ Case = Literal["process", "machine"]
 NODES = 3
 PER_SECOND = 150.0
 LEASE_S = 10.0
+LEFT = (State.WAITING, State.SUBMITTED, State.PROCESSING)
 WAIT_S_MAX = 60.0  # for the tasks of one dead node
 SETTLED_LOOK_S = 1.0
 REST_S = 1.0  # between a recovery and the next kill
@@ -180,12 +181,15 @@ async def waited(
 
 
 async def drained(store: Store, within_s: float) -> None:
-    """Wait until nothing is left to run, or until it takes too long: then the check will tell."""
+    """Wait until nothing is left to run, or until it takes too long: then the check will tell.
+
+    What waits is left too: a suspect that found no process goes back for a while.
+    """
     clock = SystemClock()
     since_s = clock.seconds()
     while clock.seconds() - since_s < within_s:
         counts = await store.counts()
-        if not any(counts.get(state) for state in (State.SUBMITTED, State.PROCESSING)):
+        if not any(counts.get(state) for state in LEFT):
             return
         await asyncio.sleep(0.2)
 

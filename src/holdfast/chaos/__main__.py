@@ -1,5 +1,7 @@
 """`python -m holdfast.chaos`: faults for a given time, epoch after epoch; exit code 1 when any
 promise was broken.  `--record PAGE` adds the counts to a table of that page.
+
+`--only "full disks"` fills the disk of the store up, again and again; that one needs root.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from random import Random
 
 from holdfast.bench.ground import Place, ground
 from holdfast.chaos import record
+from holdfast.chaos.disk import SmallDisk
 from holdfast.chaos.epoch import Epoch, Tally, epoch
 from holdfast.chaos.proxy import Proxy
 from holdfast.clock import SystemClock
@@ -21,9 +24,14 @@ from holdfast.verify.history import write_history
 EPOCH_S = 60.0
 PER_SECOND = 100.0
 RESTART_S_MAX = 5.0
+FULL = "full disks"
+DISK_MB = 512
+LITTLE = {"max_wal_size": "'64MB'", "min_wal_size": "'32MB'", "shared_buffers": "'64MB'"}
 
 
-async def on_postgres(server: PrivateServer, options: argparse.Namespace, seed: int) -> Tally:
+async def on_postgres(
+    server: PrivateServer, options: argparse.Namespace, seed: int, disk: SmallDisk | None = None
+) -> Tally:
     name = f"chaos_{seed}"
     server.create_database(name)
     place = Place(server.url(name))
@@ -34,14 +42,20 @@ async def on_postgres(server: PrivateServer, options: argparse.Namespace, seed: 
         epoch(place, rng, per_second=PER_SECOND) as cluster,
     ):
         cluster.on(server, proxy, place.url.replace(f":{server.port}/", f":{proxy.port}/"))
+        if disk is not None:
+            cluster.on_disk(disk)
         tally = await _lived(cluster, options, seed)
     server.drop_database(name)
     return tally
 
 
-async def on_sqlite(place: Place, options: argparse.Namespace, seed: int) -> Tally:
+async def on_sqlite(
+    place: Place, options: argparse.Namespace, seed: int, disk: SmallDisk | None = None
+) -> Tally:
     await place.closed_store().migrate()
     async with epoch(place, Random(seed), per_second=PER_SECOND) as cluster:
+        if disk is not None:
+            cluster.on_disk(disk)
         return await _lived(cluster, options, seed)
 
 
@@ -61,17 +75,28 @@ async def _lived(cluster: Epoch, options: argparse.Namespace, seed: int) -> Tall
     return tally
 
 
+async def _on_any(options: argparse.Namespace, seed: int) -> Tally:
+    if options.store == "postgres":
+        with PrivateServer() as server:
+            return await on_postgres(server, options, seed)
+    with ground("sqlite", None) as there:
+        async with there.place() as place:
+            return await on_sqlite(place, options, seed)
+
+
+async def _on_a_small_disk(options: argparse.Namespace, seed: int) -> Tally:
+    with SmallDisk(DISK_MB) as disk:
+        if options.store == "postgres":
+            with PrivateServer(parent=disk.folder, settings=LITTLE) as server:
+                return await on_postgres(server, options, seed, disk)
+        return await on_sqlite(Place(f"sqlite:///{disk.folder}/chaos.db"), options, seed, disk)
+
+
 async def main(options: argparse.Namespace) -> Tally:
     clock = SystemClock()
     since_s, seed, sum_ = clock.seconds(), options.seed, Tally()
     while clock.seconds() - since_s < options.seconds:
-        if options.store == "postgres":
-            with PrivateServer() as server:
-                tally = await on_postgres(server, options, seed)
-        else:
-            with ground("sqlite", None) as there:
-                async with there.place() as place:
-                    tally = await on_sqlite(place, options, seed)
+        tally = await (_on_a_small_disk if FULL in options.only else _on_any)(options, seed)
         sum_.add(tally)
         counts = ", ".join(f"{count} {name}" for name, count in tally.faults.items())
         passed_s = clock.seconds() - since_s

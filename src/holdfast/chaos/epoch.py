@@ -16,6 +16,7 @@ from holdfast.bench.recovery import drained
 from holdfast.bench.workers import Worker, Workers
 from holdfast.chaos import witness
 from holdfast.chaos.cluster import terminate_backends
+from holdfast.chaos.disk import SmallDisk
 from holdfast.chaos.load import Load
 from holdfast.chaos.proxy import Proxy
 from holdfast.clock import SystemClock
@@ -37,6 +38,7 @@ SETTINGS = {
 LOST_S_MAX = 20.0  # for a lease to be lost, or to be had again
 REST_S_MAX = 60.0  # for everything to come to rest after the last fault
 CUT_S = 3.0  # of a network that carries nothing: longer than a lease
+FULL_S, FULL_LOOKS = 4.0, 20  # of a disk without room, and how often that is made sure of
 FULL_RATE = 0.97
 RATE_WINDOW_S = 1.0
 RECOVERY_S_MAX = 60.0
@@ -85,12 +87,17 @@ class Epoch:
         self._environ: dict[str, str] = dict(SETTINGS)
         self._server: PrivateServer | None = None
         self._proxy: Proxy | None = None
+        self._disk: SmallDisk | None = None
         self._starting: set[asyncio.Task[Worker]] = set()
 
     def on(self, server: PrivateServer, proxy: Proxy, url: str) -> None:
         """The server can be killed, and its network cut; the workers know only the proxy."""
         self._server, self._proxy = server, proxy
         self._environ["HOLDFAST_URL"] = url
+
+    def on_disk(self, disk: SmallDisk) -> None:
+        """The store lies on a disk that can be filled."""
+        self._disk = disk
 
     @property
     def faults(self) -> dict[str, tuple[int, Fault]]:
@@ -105,6 +112,8 @@ class Epoch:
                 "backend kills": (1, self.kill_backends),
                 "blackholes": (1, self.cut_network),
             }
+        if self._disk is not None:
+            found["full disks"] = (1, self.fill_disk)
         return found
 
     async def begin(self) -> None:
@@ -191,6 +200,23 @@ class Epoch:
         self._proxy.set("open")
         self.tally.faults["blackholes"] += 1
         await asyncio.sleep(1)
+
+    async def fill_disk(self) -> None:
+        """No room on the disk for a while; a server that gave up is started again.
+
+        It counts when the store refused somebody for it.
+        """
+        disk, server, before = self._disk, self._server, self.load.per_second
+        assert disk is not None
+        refused = self.load.refused
+        for _ in range(FULL_LOOKS):
+            await asyncio.to_thread(disk.fill)
+            await asyncio.sleep(FULL_S / FULL_LOOKS)
+        disk.free()
+        if server is not None and server.is_down:
+            await asyncio.to_thread(server.restart)
+        self.tally.faults["full disks"] += self.load.refused > refused
+        self.tally.restarts_s.append(await self._recovery_s(before))
 
     # ── what is seen ──────────────────────────────────────────────────────────────────────
 

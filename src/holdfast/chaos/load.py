@@ -27,6 +27,7 @@ class Load:
         self._long = long
         self.per_second = per_second
         self.count = 0
+        self.refused = 0  # calls that were answered with an error, and repeated
         self.lines: list[Line] = []
         self._app: Holdfast = place.app()
         self._rng = rng
@@ -86,6 +87,7 @@ class Load:
             try:
                 handle = await task.enqueue(number, seconds)
             except Unavailable:
+                self.refused += 1
                 self._note("info", number)  # it may be there: the same id asks again
                 await asyncio.sleep(AGAIN_S)
             else:

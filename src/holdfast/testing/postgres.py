@@ -119,11 +119,19 @@ class ExternalServer(_Databases):
 class PrivateServer(_Databases):
     """One server of our own: `with PrivateServer() as server: connect(server.url())`.
 
-    Leaving the block stops the server and removes its folder, also after `kill9()`.
+    Leaving the block stops the server and removes its folder, also after `kill9()`.  The folder
+    is made in `parent`, if it can be reached from there, else among other temporary ones.
     """
 
-    def __init__(self, *, version: int = 18, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        version: int = 18,
+        settings: dict[str, str] | None = None,
+        parent: Path | None = None,
+    ) -> None:
         self.port = 0
+        self._parent = parent
         self.folder = Path()
         self.user: User | None = None
         self._version = version
@@ -133,7 +141,7 @@ class PrivateServer(_Databases):
 
     def __enter__(self) -> Self:
         self.user = unprivileged()
-        self.folder = work_folder("holdfast-pg-", self.user)
+        self.folder = work_folder("holdfast-pg-", self.user, self._parent)
         try:
             self._bin = _usable(installed(self._version), self.folder, self.user) / "bin"
             self._psql = self._bin / "psql"
@@ -157,6 +165,11 @@ class PrivateServer(_Databases):
     def pid(self) -> int | None:
         """The main process, or None while the server is down."""
         return self._process.pid if self._process else None
+
+    @property
+    def is_down(self) -> bool:
+        """Whether it was stopped or killed, or has ended by itself."""
+        return self._process is None or self._process.poll() is not None
 
     @property
     def log(self) -> Path:

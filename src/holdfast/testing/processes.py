@@ -50,9 +50,9 @@ def unprivileged() -> User | None:
     raise StoreUnavailable(f"root cannot run a server, and there is no user {' or '.join(USERS)}")
 
 
-def work_folder(prefix: str, user: User | None) -> Path:
+def work_folder(prefix: str, user: User | None, parent: Path | None = None) -> Path:
     """A new folder that the user owns and can reach, with a path short enough for a socket."""
-    parent = Path(tempfile.gettempdir())
+    parent = parent or Path(tempfile.gettempdir())
     if len(str(parent)) + len(prefix) > SOCKET_PATH_MAX or not _is_open_to_all(parent):
         parent = Path("/tmp")
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
