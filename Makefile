@@ -47,6 +47,8 @@ soak: .venv/.test  ## the long runs, half an hour: kills, histories, a standing 
 chaos: .venv/.test  ## real faults on each store, SECONDS=600; power losses; nine scenarios. Adds to the track record
 	$(CHAOS) --store postgres --seconds $(SECONDS) --record $(RECORD) $(ARGS)
 	$(CHAOS) --store sqlite --seconds $(SECONDS) --record $(RECORD) $(ARGS)
+	$(CHAOS) --store postgres --seconds 60 --only "full disks" --record $(RECORD)
+	$(CHAOS) --store sqlite --seconds 60 --only "full disks" --record $(RECORD)
 	$(CHAOS).blackouts --losses 200 --record $(RECORD)
 	$(CHAOS).scenarios
 

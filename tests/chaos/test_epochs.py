@@ -50,6 +50,19 @@ def test_nothing_is_lost_or_doubled_when_nodes_are_killed_and_stopped(tmp_path, 
     assert "| tasks lost | 0 |" in page.read_text() and page.read_text().endswith("\n\nEnd.\n")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk of its own")
+@pytest.mark.parametrize("store", ["postgres", "sqlite"] if LONG else ["sqlite"])
+def test_a_full_disk_refuses_and_loses_nothing_and_the_rate_comes_back(tmp_path, store):
+    faults = ["--only", "full disks"]
+    done = run(tmp_path, "--store", store, "--seconds", "1", *faults, "--seed", "3")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("1 full disks,"), "it counts when the store has refused a call"
+    assert "0 tasks lost, 0 double recorded outcomes" in last
+    assert last.endswith("0 violations, 0 slow recoveries")
+
+
 def test_the_table_adds_up(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"{record.START}\n{record.END}\n")

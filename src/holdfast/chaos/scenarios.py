@@ -21,7 +21,7 @@ from holdfast.clock import SystemClock
 
 NODES = 3
 PER_SECOND = 150.0
-CALM_S = 5.0  # from the start of the load to the first count
+CALM_S = 10.0  # from the start of the load to the first count
 WINDOW_S = 15.0  # of each count
 FAULT_S = 15.0
 SETTLE_S = 5.0  # from the end of a fault to the count after it
