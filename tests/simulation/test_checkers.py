@@ -180,6 +180,17 @@ def test_a_task_that_skips_errors_passes_a_parked_elder_and_no_other():
     assert verify(history("RETRIED", "WAITING"), is_over=False)
 
 
+def test_an_attempt_that_begins_late_is_not_early_for_the_next_one():
+    """Its node stood still between grab and start, and another one ran the task meanwhile."""
+    lost = moved(2, 1, 3, "LEASE_LOST", "PROCESSING", "SUBMITTED")
+    retried = moved(4, 1, 5, "RETRIED", "PROCESSING", "WAITING", node="m", due=9.0)
+    other = [grabbed(3, 1, 4, node="m"), ran(3, 1, 4, node="m"), retried]
+    history = [created(1, 1), grabbed(1, 1), lost, *other, ran(5, 1, 2)]
+
+    assert verify(history, is_over=False) == []
+    assert verify([*history, grabbed(6, 1, 7), ran(6, 1, 7)], is_over=False)
+
+
 def test_a_limit_counts_from_its_own_time_on():
     def history(t: float) -> list[Line]:
         limit = line(1, "limit", **(LIMIT | {"from": 3.0}))
