@@ -104,11 +104,11 @@ class Epoch:
         """What can be done here, and how often."""
         found: dict[str, tuple[int, Fault]] = {
             "node kills": (10, self.kill),
-            "pauses": (4, self.pause),
+            "pauses": (5, self.pause),
         }
         if self._server is not None:
             found |= {
-                "postmaster kills": (1, self.kill_server),
+                "postmaster kills": (2, self.kill_server),
                 "backend kills": (1, self.kill_backends),
                 "blackholes": (1, self.cut_network),
             }
