@@ -225,6 +225,43 @@ class TestSQLiteBus(BusContract):
         await bus.close()
         other.close()
 
+    async def test_who_commits_for_others_touches_the_log_and_they_are_rung_at_once(
+        self, looker: sqlite3.Connection, file: Path
+    ) -> None:
+        other = sqlite3.connect(file, isolation_level=None)
+        other.execute("INSERT INTO note VALUES ('makes the log')")
+        log = f"{file}-wal"
+        bus, heard = SQLiteBus(lambda: 1, events=Events(), log_path=log), Heard()  # looks in vain
+        sender = SQLiteBus(lambda: 1, events=Events(), log_path=log)
+        await bus.subscribe(["default"], heard)
+        loop = asyncio.get_running_loop()
+        took_s = []
+        for count in range(1, 6):
+            published_at = loop.time()
+            sender.publish([a_trigger(count)])
+            await heard.until(lambda count=count: len(heard.rings) == count)
+            took_s.append(loop.time() - published_at)
+            await asyncio.sleep(0.01)
+
+        assert sorted(took_s)[2] < 0.01
+        await bus.close()
+        other.close()
+
+    async def test_who_touches_the_log_is_not_rung_by_itself(
+        self, looker: sqlite3.Connection, file: Path
+    ) -> None:
+        other = sqlite3.connect(file, isolation_level=None)
+        other.execute("INSERT INTO note VALUES ('makes the log')")
+        bus, heard = SQLiteBus(lambda: 1, events=Events(), log_path=f"{file}-wal"), Heard([])
+        await bus.subscribe(["default"], heard)
+
+        bus.publish([a_trigger(1)])
+        await asyncio.sleep(0.05)
+
+        assert not heard.rings
+        await bus.close()
+        other.close()
+
 
 class Server:
     """One database; buses on it, each as another process would have it."""

@@ -7,6 +7,10 @@ only we write: a look of a busy process costs it a turn of the interpreter's loc
 has written for two seconds, the kernel is asked to tell of writes to the log, and four looks a
 second are left; where it cannot, the looks become fewer, down to fifty a second.
 
+Looks are the safety net.  A process that has committed triggers for others also touches the log,
+and where the kernel tells of that, their listeners are rung at once; at most once in a millisecond,
+because under load a look finds many at once.
+
 Commits of our own change it as well, and their triggers come directly.  So a change rings at the
 second look after the commit, unless a commit of our own has explained it by then; then it
 rings a tenth of a second later, once for however many, because somebody else may have committed
@@ -20,8 +24,9 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from holdfast.bus import Hear
-from holdfast.buses.inotify import FileWatch, watch
+from holdfast.buses.inotify import FileWatch, touch, watch
 from holdfast.buses.listeners import UNSENT_MAX, Listeners
+from holdfast.clock import Clock, SystemClock
 from holdfast.task import Trigger
 from holdfast.telemetry.events import Events, StoreFailed, TriggersPublished
 
@@ -34,6 +39,8 @@ WATCHED_AFTER_S = 2.0  # of quiet: then the kernel's word is enough ...
 WATCHED_S = 0.25  # ... and a look every now and then
 VISIBLE_S, LOOK_WRITTEN_S = 0.1, 0.002  # after a write, until it is committed
 BACK_OFF_S = 1.0  # after a look that failed
+CLOCK = SystemClock()
+TOUCH_S = 0.001  # the shortest time between two touches, or between two rings for them
 
 
 class SQLiteBus:
@@ -51,6 +58,7 @@ class SQLiteBus:
         events: Events,
         own_commits: Callable[[], int] | None = None,
         log_path: str | None = None,
+        clock: Clock = CLOCK,
         unsent_max: int = UNSENT_MAX,
     ) -> None:
         self._data_version = data_version
@@ -58,12 +66,15 @@ class SQLiteBus:
         self.is_expecting: Callable[[], bool] = lambda: False  # a caller's commit in this process
         self._published = 0
         self._events = events
-        self._listeners = Listeners(_dropped, events=events, unsent_max=unsent_max)
+        self._listeners = Listeners(self._beyond, events=events, unsent_max=unsent_max)
         self._looking: asyncio.Task[None] | None = None
         self._log_path = log_path
+        self._clock = clock
         self._file: FileWatch | None = None
         self._written = asyncio.Event()
         self._written_at = float("-inf")
+        self._touched_at = self._rang_at = float("-inf")
+        self._seen: int | None = None  # the version of the last look
 
     def publish(self, triggers: Sequence[Trigger]) -> None:
         if not triggers:
@@ -80,7 +91,8 @@ class SQLiteBus:
             if self._file is not None:
                 asyncio.get_running_loop().add_reader(self._file.fileno(), self._hear_file)
             # The first look is taken before we return: whatever commits later rings.
-            self._looking = asyncio.create_task(self._look(self._version(None), self._ours()))
+            self._seen = self._version(None)
+            self._looking = asyncio.create_task(self._look(self._ours()))
 
     async def unsubscribe(self, hear: Hear) -> None:
         self._listeners.remove(hear)
@@ -101,7 +113,7 @@ class SQLiteBus:
             asyncio.get_running_loop().remove_reader(file.fileno())
             file.close()
 
-    async def _look(self, seen: int | None, ours: tuple[int, int]) -> None:
+    async def _look(self, ours: tuple[int, int]) -> None:
         loop = asyncio.get_running_loop()
         ring_at, changed_at = float("inf"), loop.time()
         is_changed = is_writing = False
@@ -118,13 +130,13 @@ class SQLiteBus:
                 ring_at = min(ring_at, loop.time() + late_s)
                 if ours == before:
                     changed_at = loop.time()  # by somebody else
-            found = self._version(seen)
+            found = self._version(self._seen)
             if found is None:
                 await asyncio.sleep(BACK_OFF_S)
-            is_changed = found is not None and found != seen
+            is_changed = found is not None and found != self._seen
             if is_changed and ours != before:
                 ring_at, is_changed = loop.time() + LATE_S, False
-            seen = found
+            self._seen = found
             if ring_at <= loop.time():
                 ring_at = float("inf")
                 self._ring()
@@ -146,9 +158,14 @@ class SQLiteBus:
 
     def _hear_file(self) -> None:
         assert self._file is not None
-        self._file.drain()
+        is_touched, now = self._file.drain(), self._clock.seconds()
         self._written_at = asyncio.get_running_loop().time()
         self._written.set()
+        # Our own touch is heard here too: whatever else has happened, a look will find.
+        if is_touched and now - max(self._touched_at, self._rang_at) > TOUCH_S:
+            self._rang_at = now
+            self._seen = self._version(self._seen)  # the next look need not ring for it again
+            self._ring()
 
     def _ours(self) -> tuple[int, int]:
         """What changes when this process commits."""
@@ -163,6 +180,13 @@ class SQLiteBus:
                 self._events.emit(StoreFailed("data_version", str(error)))
             return None
 
+    def _beyond(self, queue: str, triggers: Sequence[Trigger]) -> None:
+        """Another process may own them: it is told that there is something to read."""
+        now = self._clock.seconds()
+        if self._log_path is not None and now - self._touched_at > TOUCH_S:
+            self._touched_at = now
+            touch(self._log_path)
+
     def _ring(self) -> None:
         for queue in self._listeners.queues:
             self._listeners.hear(queue, ())
@@ -170,7 +194,3 @@ class SQLiteBus:
 
 def _rest_s(quiet_s: float) -> float:
     return next((rest_s for since_s, rest_s in RESTS if quiet_s > since_s), LOOK_S)
-
-
-def _dropped(queue: str, triggers: Sequence[Trigger]) -> None:
-    """Another process may own them; it sees the commit by itself."""
