@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from random import Random
 
 import pytest
@@ -65,6 +66,26 @@ def test_a_killed_process_runs_nothing_any_more_not_even_what_cleans_up():
     lived(world, main())
 
     assert ran == ["begun"]
+
+
+def test_what_a_killed_process_left_is_not_cleaned_up_as_garbage_either():
+    world, process, closed = SeededWorld(Random(1)), Process("a"), []
+
+    async def work() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            closed.append("by whoever collects garbage")
+
+    async def main() -> None:
+        world.start(process, work())
+        await asyncio.sleep(0)
+        process.kill()
+        await asyncio.sleep(1)
+        gc.collect()
+        assert not closed
+
+    lived(world, main())
 
 
 def test_a_stopped_process_does_later_what_was_due_meanwhile():

@@ -17,10 +17,11 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
+from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from holdfast.testing.simulate import MORNING, Deadlock, World
 
@@ -59,6 +60,8 @@ class Process:
         """Nothing of it runs any more."""
         self.is_dead = True
         self.held.clear()
+        with suppress(RuntimeError):  # no world: it has not begun
+            cast(SeededWorld, asyncio.get_running_loop()).bury()
 
     def crash(self) -> None:
         """Die of what runs in it, if somebody starts another one in its place."""
@@ -76,6 +79,11 @@ class SeededWorld(World):
         self._scheduled: list[asyncio.TimerHandle]
         self._stopping: bool
         self.spent_s = 0.0  # by the thread that runs now
+        self._graves: list[set[asyncio.Task[Any]]] = []
+
+    def bury(self) -> None:
+        """Keep what a killed process ran: as garbage it would be closed, which is a clean-up."""
+        self._graves.append(asyncio.all_tasks(self))
 
     def start(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run the work as this process does."""
