@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
+from random import Random
 
 import pytest
 
@@ -14,6 +16,7 @@ from engine.in_processes import own
 from holdfast import Again, FixedSlots, Retry, State, current_task
 from holdfast.errors import TaskNotDone
 from holdfast.telemetry.events import AttemptFailed, TaskGrabbed, TaskSettled
+from holdfast.testing.faults import FaultyStore
 
 
 async def test_a_handler_knows_its_own_task(app):
@@ -96,6 +99,40 @@ async def test_an_overdue_thread_is_recorded_at_once_and_keeps_its_slot_until_it
             assert node.in_flight == 1
         finally:
             let_go.set()
+        await until(lambda: node.in_flight == 0)
+
+
+class SlowToSettle(FaultyStore):
+    """Outcomes reach the store only when they may."""
+
+    may_settle = asyncio.Event()
+
+    async def settle(self, *args, **options):
+        await self.may_settle.wait()
+        return await self.real.settle(*args, **options)
+
+
+@pytest.mark.req("TASK-88")
+async def test_an_overdue_thread_that_returned_keeps_its_slot_until_its_outcome_is_recorded(
+    make_app,
+):
+    """In the store its task is still running: limits over all nodes count it."""
+    may_settle = SlowToSettle.may_settle = asyncio.Event()
+    app = await make_app(wrap_store=lambda store: SlowToSettle(store, rng=Random(1)))
+    returned = threading.Event()
+
+    @app.task(time_limit=0.05, retry=Retry(attempts=1))
+    def slow() -> None:
+        time.sleep(0.2)
+        returned.set()
+
+    async with app.node(slots_threads=1) as node:
+        await slow.enqueue()
+        await until(returned.is_set)
+        await asyncio.sleep(0.1)
+
+        assert node.in_flight == 1
+        may_settle.set()
         await until(lambda: node.in_flight == 0)
 
 

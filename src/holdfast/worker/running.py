@@ -25,6 +25,7 @@ class Run:
     taken_back: frozenset[TaskId] = frozenset()  # the store has moved them on
     is_stopped = False  # the node ends
     is_recorded = False  # its outcome is known to the settler already
+    recorded: asyncio.Event | None = None  # set when the store has what was recorded ahead of it
     is_abandoned = False  # it runs on, but nobody waits for it
 
     def __init__(self, tasks: Sequence[Grabbed], started: float) -> None:

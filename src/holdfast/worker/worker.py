@@ -233,15 +233,17 @@ class Worker:
         except TimeLimitExceeded as error:
             if thread.done():
                 raise  # it was waiting for somebody's report
-            # A thread cannot be stopped: record now, keep the slot until it returns.
+            # A thread cannot be stopped: record now, keep the slot until both have ended.
             outcome = self._failed(task, handler, error)
-            run.is_recorded = True
+            run.is_recorded, run.recorded = True, asyncio.Event()
             self._settler.add(Ended(task, outcome, self._ran_s(run), frees=False))
         except asyncio.CancelledError:
             if not run.taken_back or run.is_stopped:
                 raise
         while not thread.done() and not run.is_stopped:
             await asyncio.wait([thread])
+        if run.recorded is not None and not run.is_stopped:
+            await run.recorded.wait()
         return None
 
     def _unrecorded(self, run: Run, task: Grabbed, known: Outcome | Recorded) -> Outcome | None:
@@ -319,8 +321,17 @@ class Worker:
         freed = [ended.task.id for ended in batch if ended.frees]
         for id in freed:
             self._runs.pop(id, None)
+        if len(freed) < len(batch):
+            self._recorded([ended.task.id for ended in batch if not ended.frees])
         self._finished(freed)
         self._again(batch)
+
+    def _recorded(self, ids: Sequence[TaskId]) -> None:
+        """The store has their outcomes; they end when their threads do."""
+        for id in ids:
+            run = self._runs.get(id)
+            if run is not None and run.recorded is not None:
+                run.recorded.set()
 
     def _abandon(self, run: Run, verdict_of: Callable[[Grabbed], Outcome]) -> None:
         """Let go of the run's tasks without it: the handler is deaf, or we made a mistake."""
