@@ -75,19 +75,18 @@ class Resuming:
     async def see(self, view: View, now: float) -> None:
         """Resume what the ended ones ran, and forget them; look again at those that are gone."""
         self._departed.see(view.alive.union(view.ended), now)
-        if view.ended and await self.resume(view.ended):
-            await self._coordinator.forget(view.ended)
+        if not self._lease.holds():
+            return
+        if ended := [node for node in view.ended if node != self._node]:
+            await self.resume(ended)
+            if self._lease.holds():  # else there may be more of it
+                await self._coordinator.forget(ended)
         await self.resume(self._departed.due(now))
 
-    async def resume(self, nodes: Collection[NodeId]) -> bool:
-        """Submit again what these nodes ran, if the store agrees that they have ended.
-
-        False while we may not act.
-        """
-        if not self._lease.holds():
-            return False
-        others = [node for node in nodes if node != self._node]
-        while others:
+    async def resume(self, nodes: Collection[NodeId]) -> None:
+        """Submit again what others of these nodes ran, if the store agrees that they have ended."""
+        others = sorted(node for node in nodes if node != self._node)
+        while others and self._lease.holds():
             triggers = await self._store.resume_lost(
                 others, deliveries_max=self._deliveries_max, limit=BATCH
             )
@@ -96,7 +95,6 @@ class Resuming:
             self._bus.publish(triggers)
             if len(triggers) < BATCH:
                 break
-        return True
 
     async def look_for_orphans(
         self, owned: Iterator[tuple[str, Sequence[int]]], now: float
