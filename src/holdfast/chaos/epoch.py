@@ -103,8 +103,8 @@ class Epoch:
     def faults(self) -> dict[str, tuple[int, Fault]]:
         """What can be done here, and how often."""
         found: dict[str, tuple[int, Fault]] = {
-            "node kills": (10, self.kill),
-            "pauses": (5, self.pause),
+            "node kills": (20, self.kill),
+            "pauses": (6, self.pause),
         }
         if self._server is not None:
             found |= {
