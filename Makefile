@@ -18,7 +18,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 	--no-header --no-annotate --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim sim-bugs sim-coverage chaos soak bad-day check requirements bench bench-peers wheel clean format lock
+.PHONY: help demo test sim sim-bugs sim-coverage chaos soak long bad-day check requirements bench bench-peers wheel clean format lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
@@ -38,7 +38,10 @@ sim-bugs: .venv/.test  ## plant each known bug, and see whether the simulation f
 sim-coverage: .venv/.test  ## how much of each part the simulation alone runs; ARGS="--missing" for the lines
 	$(BIN)/python tests/simulation/coverage_of_parts.py $(ARGS)
 
-soak: .venv/.test  ## the long runs, half an hour: kills, histories, a standing backlog, a paused million
+soak: .venv/.test  ## an hour of steady load: what grows.  Writes its slopes into the track record
+	$(CHAOS).soak --record $(RECORD) $(ARGS)
+
+long: .venv/.test  ## the long tests, half an hour: kills, histories, a standing backlog, a paused million
 	$(LONG) -n 2 --dist worksteal tests/histories tests/faults/test_sqlite_kill.py \
 		tests/faults/test_limits_under_kill.py tests/nodes/test_standing_backlog.py \
 		tests/nodes/test_histories.py tests/contracts/test_three_stores.py tests/faults/test_renewer.py tests/nodes/test_schedules.py tests/docs/test_pages.py $(ARGS)

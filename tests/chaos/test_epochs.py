@@ -12,7 +12,7 @@ import pytest
 from holdfast.chaos import record
 from holdfast.chaos.epoch import Tally
 from holdfast.chaos.scenarios import SCENARIOS, Verdict
-from holdfast.chaos.soak import Sample, slopes
+from holdfast.chaos.soak import Sample, Slope, slopes
 
 LONG = "HOLDFAST_LONG" in os.environ
 SECONDS = "60" if LONG else "4"
@@ -107,3 +107,15 @@ def test_a_slope_is_what_grows_in_an_hour_after_the_warm_up():
     found = {slope.name: slope.per_hour for slope in slopes(samples)}
 
     assert found["rss_mb"] == pytest.approx(10.0) and found["descriptors"] == 0
+
+
+def test_slopes_take_the_place_of_those_of_the_run_before(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{record.SOAK_START}\nold\n{record.SOAK_END}\nafter\n")
+    row = Slope("rss_mb", 100.0, 101.5, 2.0).row
+
+    record.replace(page, row, record.SOAK_START, record.SOAK_END)
+
+    assert row == "| rss mb | 100.0 | 101.5 | +2.00 |\n"
+    assert page.read_text().startswith("before\n") and page.read_text().endswith("\nafter\n")
+    assert row in page.read_text() and "old" not in page.read_text()

@@ -15,7 +15,7 @@ import pytest
 from faults.test_killed_nodes import Fleet, drained, producer, rows
 from holdfast.testing.apps import opened
 
-KILL_S = float(os.environ.get("HOLDFAST_KILL_S", "0"))  # a minute in `make soak`
+KILL_S = float(os.environ.get("HOLDFAST_KILL_S", "0"))  # a minute in `make long`
 EVERY_S = 5.0 if KILL_S else 1.5
 LASTS_S = KILL_S or 5.0
 TOTAL, EACH = 12, 2

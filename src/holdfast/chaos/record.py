@@ -1,4 +1,4 @@
-"""The track record: counts of all runs so far, kept in a table of the docs."""
+"""The track record: counts of all runs so far, and figures of the last one, kept in the docs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from holdfast.chaos.epoch import Tally
 
 START, END = "<!-- counts: make chaos -->", "<!-- end of counts -->"
+SOAK_START, SOAK_END = "<!-- slopes: make soak -->", "<!-- end of slopes -->"
 ROW = re.compile(r"^\| (?P<name>[^|]+?) \| (?P<count>[\d,]+) \|$")
 HEAD = "| lived through | so far |\n|---|---|"
 
@@ -25,11 +26,7 @@ def counted(tally: Tally) -> Counter[str]:
 
 def add(path: Path, found: Counter[str]) -> None:
     """Add the counts to the table of the page; a page without its marks is refused."""
-    text = path.read_text(encoding="utf-8")
-    before, start, rest = text.partition(START)
-    table, end, after = rest.partition(END)
-    if not start or not end:
-        raise ValueError(f"{path} has no {START} … {END}")
+    table = _between(path, START, END)
     counts: Counter[str] = Counter()
     for line in table.splitlines():
         if row := ROW.match(line):
@@ -37,4 +34,19 @@ def add(path: Path, found: Counter[str]) -> None:
     for name, count in found.items():
         counts[name] += count
     rows = "\n".join(f"| {name} | {count:,} |" for name, count in counts.items())
-    path.write_text(f"{before}{START}\n{HEAD}\n{rows}\n{END}{after}", encoding="utf-8")
+    replace(path, f"{HEAD}\n{rows}", START, END)
+
+
+def replace(path: Path, text: str, start: str, end: str) -> None:
+    """Put the text between the marks of the page; a page without them is refused."""
+    old = f"{start}{_between(path, start, end)}{end}"
+    page = path.read_text(encoding="utf-8")
+    path.write_text(page.replace(old, f"{start}\n{text}\n{end}"), encoding="utf-8")
+
+
+def _between(path: Path, start: str, end: str) -> str:
+    _, found, rest = path.read_text(encoding="utf-8").partition(start)
+    text, closed, _ = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"{path} has no {start} … {end}")
+    return text

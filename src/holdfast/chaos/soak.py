@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.chaos import record
 from holdfast.chaos.cluster import cluster
 from holdfast.clock import SystemClock
 from holdfast.store import Store
@@ -27,6 +28,7 @@ WARM_UP = 0.25  # of the time: caches fill, the allocator finds its size
 HOUR_S = 3_600.0
 PROC = Path("/proc")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+HEAD = "| | warm | at the end | in an hour |\n|---|---|---|---|"
 DEAD_ROWS = "SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_user_tables"
 
 
@@ -52,6 +54,11 @@ class Slope:
 
     def __str__(self) -> str:
         return f"{self.name:12} {self.first:12,.1f} {self.last:12,.1f} {self.per_hour:+14,.2f}"
+
+    @property
+    def row(self) -> str:
+        name = self.name.replace("_", " ")
+        return f"| {name} | {self.first:,.1f} | {self.last:,.1f} | {self.per_hour:+,.2f} |\n"
 
 
 def slopes(samples: Sequence[Sample]) -> list[Slope]:
@@ -113,12 +120,19 @@ async def soaked(seconds: float) -> list[Sample]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m holdfast.chaos.soak")
     parser.add_argument("--seconds", type=float, default=HOUR_S)
+    parser.add_argument("--record", type=Path, help="write the slopes into this page")
     options = parser.parse_args()
     samples = asyncio.run(soaked(options.seconds))
+    found = slopes(samples)
+    said = f"{len(samples)} samples over {samples[-1].at_s:,.0f} s at {PER_SECOND:g}/s"
     sys.stdout.write(f"{'':12} {'warm':>12} {'at the end':>12} {'in an hour':>14}\n")
-    for slope in slopes(samples):
+    for slope in found:
         sys.stdout.write(f"{slope}\n")
-    sys.stdout.write(f"{len(samples)} samples over {samples[-1].at_s:,.0f} s at {PER_SECOND:g}/s\n")
+    if options.record is not None:
+        day = SystemClock().now().date()
+        table = f"{HEAD}\n{''.join(slope.row for slope in found)}\n{day}: {said}."
+        record.replace(options.record, table, record.SOAK_START, record.SOAK_END)
+    sys.stdout.write(f"{said}\n")
     return 0
 
 
