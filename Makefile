@@ -18,7 +18,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 	--no-header --no-annotate --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim sim-bugs sim-coverage chaos soak long bad-day check requirements bench bench-peers wheel clean format lock
+.PHONY: help demo test mutants sim sim-bugs sim-coverage chaos soak long bad-day check requirements bench bench-peers wheel clean format lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
@@ -28,6 +28,9 @@ demo: .venv/.base  ## a guided minute on a temporary SQLite file
 
 test: .venv/.test  ## the whole suite, with a private PostgreSQL; ARGS="-k words" for a part of it
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --requirements-json=$(COUNTS) $(ARGS)
+
+mutants: .venv/.test  ## small bugs in the pure core, and how many of them the fast tests notice; ARGS="ring.py --survivors"
+	PYTHONPATH=tests $(BIN)/python -m mutation $(ARGS)
 
 sim: .venv/.test  ## whole clusters in virtual time, SEEDS=2000; a failing seed names its replay
 	$(BIN)/holdfast sim --seeds $(SEEDS) $(ARGS)

@@ -35,6 +35,7 @@ TIMES = 10 if os.environ.get("HOLDFAST_LONG") else 1
 HISTORIES = 10_000 * TIMES
 HISTORIES_POSTGRES = 500 * TIMES
 LANES = 21  # one of so many histories has keys that are held and released
+LANE_HISTORIES = 200  # in which everything has to happen
 CRASHED = 20 * TIMES  # histories that crash once at each of their steps
 DRAWN = ("spilled", "read", "trimmed", "released", "taken over", "crashed")
 TOGETHER = 8  # histories at a time on PostgreSQL
@@ -114,10 +115,10 @@ async def test_it_holds_on_postgres_too(postgres_store):
 
 def test_the_histories_draw_everything_that_can_happen_to_a_stored_lane():
     drawn: Counter[str] = Counter()
-    for seed in range(200):
+    for seed in range(LANE_HISTORIES):
         world = LaneWorld(seed)
         drive(world.play(), ModelColumn())
         drawn.update({name: bool(times) for name, times in world.drawn.items()})
 
     rare = [what for what in DRAWN if drawn[what] < 3]
-    assert not rare, f"in 200 histories: {drawn}"
+    assert not rare, f"in {LANE_HISTORIES} histories: {drawn}"

@@ -110,9 +110,27 @@ def test_times_that_count_no_more_do_not_fill_memory():
     simulate(main)
 
 
+def test_when_old_times_are_let_go_of_everybody_is_still_asked_at_the_latest_one():
+    async def main(world: World) -> None:
+        rig = Rig(world)
+        rig.refuse(1.0, "first")
+        for later in range(100):
+            for number in range(10):
+                rig.refuse(2.0 + later + number / 10, f"k{number}")
+        await asyncio.sleep(200)
+
+        assert rig.due == [
+            (1.0, {"first"}, False),
+            *((101.0 + number / 10, {f"k{number}"}, False) for number in range(10)),
+        ]
+
+    simulate(main)
+
+
 def test_after_its_end_nobody_is_asked():
     async def main(world: World) -> None:
         rig = Rig(world)
+        rig.refuse(0.9)
         rig.refuse(0.5)
         rig.refuse(None)
         rig.alarm.cancel()

@@ -1,9 +1,12 @@
 """The window of one column: levels, reading, writing, merging, deleting."""
 
 from itertools import count
+from random import Random
 
 import pytest
 
+from holdfast.dispatch.backlog import Backlog
+from holdfast.dispatch.passes import Passes
 from holdfast.store import ZERO, Level, Mark
 from holdfast.testing.build import a_trigger
 from unit.backlog_steps import (
@@ -381,3 +384,33 @@ def test_the_top_pass_is_the_highest_dispatched_and_at_least_that_of_the_ack_lev
     ack(backlog, 11, 12, 13)
 
     assert backlog.top_pass == 13
+
+
+# ── two clocks ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_partition_that_joins_late_is_shown_by_the_clock_of_the_node_and_stored_by_its_own():
+    passes_of_node = Passes(rng=Random(0))
+    passes_of_node.dispatched(5_000)
+    backlog = Backlog(Mark(Level(200, 3), 200), passes=passes_of_node, base=1_000)
+    assert backlog.shift == 4_800 and backlog.top_pass == 200
+
+    (entry,) = backlog.choose([a_trigger(1)], lambda: 1_007)
+
+    assert entry.level == Level(200, 1_007)
+    assert backlog.shown([entry]) == [(Level(5_000, 7), entry, backlog)]
+    assert backlog.as_stored({"a": 6_000}) == {"a": 1_200}
+    backlog.restore({"a": 1_200})
+    assert passes_of_node.next("a", 1.0) == 7_000
+
+
+def test_a_window_holds_a_thousand_and_is_read_again_at_a_hundred():
+    backlog = new_backlog(highest=Level(10**6, 0))
+    assert backlog.start_read() == (ZERO, 1_000) and backlog.batch_max == 1_000
+    backlog.read(entries(*range(1, 1_001)))
+    ack(backlog, *range(1, 900))
+    assert (backlog.loaded, backlog.wants_read, backlog.is_stuck) == (101, False, True)
+
+    ack(backlog, 900)
+
+    assert (backlog.loaded, backlog.wants_read, backlog.is_stuck) == (100, True, False)

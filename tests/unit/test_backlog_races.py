@@ -208,6 +208,23 @@ def test_writers_that_overlap_reads_do_not_pin_the_ack_level_for_ever():
     assert pinned_at == sorted(set(pinned_at)), "it moved in every round"
 
 
+@pytest.mark.req("FAIR-80")
+def test_writers_of_whom_one_is_always_under_way_do_not_pin_it_either():
+    backlog, stored = a_backlog(batch_max=4, reload_at=2), range(11, 90)
+    choose(backlog, 1_000)
+    reached = []
+    for number in range(1_001, 1_011):
+        above, limit = backlog.start_read()
+        backlog.appended()  # ends during the read
+        choose(backlog, number)  # and the next one has begun before that ends
+        backlog.read(entries(*[pass_ for pass_ in stored if pass_ > above.pass_][:limit]))
+        loaded = sorted(e.level.pass_ for e in backlog.here if e.level.pass_ < 1_000)
+        ack(backlog, *loaded[:2])
+        reached.append(backlog.ack_level.pass_)
+
+    assert reached == [10, 12, 14, 16, 18, 20, 22, 24, 26, 28]
+
+
 # ── H. races ──────────────────────────────────────────────────────────────────────────────────
 
 

@@ -320,3 +320,109 @@ def test_a_light_key_is_not_forgotten_before_its_longer_step_is_over():
         passes.dispatched(passes.next(f"k{n}", 1.0) + STRIDE // 4)
 
     assert passes.top < 100_001 and passes.next("light", 0.01) == 100_001
+
+
+# ── without fairness, and back ────────────────────────────────────────────────────────────────
+
+
+def test_with_fairness_off_everybody_stands_in_one_line_behind_what_had_its_pass():
+    line = Line()
+    line.arrive("aaab")
+    line.passes.switch("off")
+
+    line.arrive("cab")
+
+    assert line.given["a"] == [1, 1_001, 2_001, 2_001]
+    assert line.given["c"] == [2_001] and line.given["b"] == [1, 2_001]
+    assert "".join(line.dispatch()) == "abaacab"
+    line.passes.dispatched(9_000)
+    line.arrive("dd")
+    assert line.given["d"] == [9_000, 9_000]
+
+
+def test_with_fairness_on_again_all_keys_start_alike_behind_what_had_its_pass():
+    line = Line()
+    line.arrive("aaaa")
+    line.passes.switch("off")
+    line.arrive("bb")
+    line.passes.switch("count")
+
+    line.arrive("aabbc")
+
+    assert line.given["a"][4:] == [3_001, 4_001] == line.given["b"][2:]
+    assert line.given["c"] == [3_001]
+
+
+def test_to_say_the_same_again_or_to_charge_by_cost_forgets_no_turn():
+    line = Line()
+    line.arrive("aaa")
+    for mode in ("count", "cost", "cost", "count"):
+        line.passes.switch(mode)
+
+    line.arrive("ab")
+
+    assert line.given == {"a": [1, 1_001, 2_001, 3_001], "b": [1]}
+
+
+# ── more keys than counters ───────────────────────────────────────────────────────────────────
+
+
+def test_beyond_the_bound_keys_share_a_sketch_and_their_turns_go_on():
+    line = Line(exact_max=3)
+
+    for _ in range(4):
+        line.arrive("abcdefgh")
+
+    assert all(given == [1, 1_001, 2_001, 3_001] for given in line.given.values())
+    assert len(line.passes.busiest(100)) <= 3
+
+
+def test_a_busy_key_of_the_sketch_gets_a_counter_of_its_own():
+    line = Line(exact_max=2)
+    line.arrive("abcdef")
+    line.arrive("f" * 20)
+
+    line.arrive("ghijkl")  # newcomers: the counters are looked through
+
+    assert line.passes.busiest(1) == {"f": 20_001}
+    line.arrive("fab")
+    assert line.given["f"][-1] == 21_001
+    assert line.given["a"] == line.given["b"] == [1, 1_001], "those that lost theirs go on, too"
+
+
+def test_counters_that_say_nothing_make_room_for_newcomers():
+    passes = Passes(rng=Random(0), exact_max=5)
+    for number in range(200):
+        assert passes.next(f"k{number}", 1.0) == passes.top
+        passes.dispatched(passes.top + 2 * STRIDE)
+
+    assert len(passes.busiest(100)) <= 1
+
+
+def test_a_key_of_little_weight_is_not_forgotten_when_counters_are_looked_through():
+    passes = Passes(rng=Random(0), exact_max=3)
+    first = passes.next("light", 0.1)
+    for number in range(20):
+        passes.dispatched(passes.top + 300)
+        passes.next(f"k{number}", 1.0)
+
+    assert passes.next("light", 0.1) == first + 10 * STRIDE
+
+
+def test_a_step_is_one_at_least_and_no_longer_than_a_million():
+    assert [stride(weight) for weight in (1_000, 5_000, 0.001, 1e-9, 0, -1)] == [
+        1, 1, 10**6, 10**6, STRIDE, STRIDE,
+    ]  # fmt: skip
+
+
+def test_a_takeover_brings_counters_in_only_where_they_say_more():
+    passes = Passes(rng=Random(0))
+    passes.dispatched(10_000)
+    passes.next("known", 1.0)
+    passes.next("known", 1.0)
+
+    passes.restore({"known": 500, "ahead": 2_000, "behind": -1_500}, 10_000)
+
+    assert passes.next("known", 1.0) == 12_000
+    assert passes.next("ahead", 1.0) == 13_000
+    assert passes.next("behind", 1.0) == 10_000

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from holdfast.policy import NO_RETRY, Deadline, Retention, Retry, seconds
+from holdfast.policy import NO_RETRY, Deadline, Retention, Retry, Spread, seconds
 
 RNG = Random(0)
 
@@ -90,3 +90,29 @@ def test_durations_are_seconds_or_timedeltas_and_the_defaults_are_those_of_the_t
     assert seconds(Deadline().processing) == 3600
     assert Retention().finished == timedelta(days=30)
     assert Retry().factor == 2.0 and seconds(Retry().delay_max) == 86_400
+
+
+def test_tasks_without_a_key_are_spread_in_turn_and_those_of_one_key_stay_together():
+    def partition(number: int, key: str | None = None) -> int:
+        return Spread().partition(partitions=4, number=number, ordering_key=key)
+
+    assert [partition(number) for number in range(9)] == [0, 1, 2, 3, 0, 1, 2, 3, 0]
+    homes = {key: {partition(number, key) for number in range(9)} for key in map(str, range(50))}
+    assert all(len(found) == 1 for found in homes.values())
+    assert set().union(*homes.values()) == {0, 1, 2, 3}
+
+
+def test_a_key_has_the_same_partition_in_every_release():
+    key = Spread().partition(partitions=16, number=3, ordering_key="invoice-7")
+
+    assert key == 12, "where a key lives is stored: tasks of it may be waiting there"
+
+
+@pytest.mark.parametrize("wrong", [{"processing": 0}, {"processing": -1}, {"stuck": "shrug"}])
+def test_a_deadline_that_makes_no_sense_is_refused_at_once(wrong):
+    with pytest.raises(ValueError, match="Deadline needs"):
+        Deadline(**wrong)
+
+
+def test_a_deadline_may_be_short_and_is_told_in_seconds():
+    assert Deadline(0.25, "retry").seconds == 0.25

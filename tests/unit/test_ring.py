@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 from holdfast.ids import NodeId
-from holdfast.ring import NOTHING, RingLog, RingRecord, Turn, distance, in_order
+from holdfast.ring import KEPT, NOTHING, RingLog, RingRecord, Turn, distance, in_order
 
 NODES = in_order([NodeId(f"node-{number}") for number in range(5)])
 A, B, C = NODES[:3]
@@ -201,6 +201,40 @@ def test_an_empty_tick_counts_for_nobody():
     assert [turn.due([A, B]) for turn in turns] == [100, 103]
 
 
+def test_a_node_that_starts_anew_reads_the_latest_before_it_is_due():
+    turn = Turn(A)
+    turn.heard(RingRecord(7, A), 0)
+    turn.wanted(0)
+    assert turn.due([A, B]) is None
+
+    turn.read(RingRecord(7, A), 5)
+
+    assert turn.due([A, B]) == 1
+
+
+def test_a_record_of_another_node_answers_the_wish_to_write():
+    turn = Turn(B)
+    turn.read(RingRecord(7, A), 0)
+    turn.wanted(1)
+
+    turn.heard(RingRecord(8, A), 2)
+
+    assert turn.due([A, B]) is None
+    turn.wanted(9)
+    assert turn.due([A, B]) == 9 + 3
+
+
+def test_whoever_was_refused_waits_a_tick_from_then_on():
+    turn = Turn(A)
+    turn.read(RingRecord(7, A), 0)
+    turn.wanted(1)
+
+    turn.refused(5)
+    turn.read(RingRecord(7, A), 5)
+
+    assert turn.due([A]) == 6
+
+
 # ── what rests on the compare-and-set alone ───────────────────────────────────────────────────
 
 
@@ -240,6 +274,17 @@ def test_rotation_never_brings_a_number_back():
     assert [record.number for record in log.records(after=0)] == [8, 9, 10]
     assert not any(log.append(RingRecord(number, B)) for number in range(11))
     assert log.append(RingRecord(11, B))
+
+
+def test_of_the_log_the_last_thousand_are_kept_and_read_above_a_number():
+    log = RingLog()
+    for number in range(1, KEPT + 6):
+        log.append(RingRecord(number, A))
+
+    log.rotate()
+
+    assert [record.number for record in log.records(after=0)] == list(range(6, 1_006))
+    assert [record.number for record in log.records(after=1_003)] == [1_004, 1_005]
 
 
 # ── all small histories ───────────────────────────────────────────────────────────────────────

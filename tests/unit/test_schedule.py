@@ -16,6 +16,7 @@ from holdfast.outcomes import EndSchedule
 from holdfast.schedule import (
     CATCH_UP_MAX,
     LATE_S,
+    Fire,
     Schedule,
     ScheduleSlot,
     Unreadable,
@@ -198,6 +199,11 @@ def test_other_arguments_leave_the_next_slot_alone():
     assert ended is not None and ended.is_ended
 
 
+def test_a_name_may_have_two_hundred_characters_and_must_have_one():
+    assert a_schedule(name="x").name == "x"
+    assert len(a_schedule(name="x" * 200).name) == 200
+
+
 @pytest.mark.parametrize("name", ["", "x" * 201, "two\nlines", "nul\0"])
 def test_a_name_that_nobody_can_type_is_refused(name):
     with pytest.raises(ConfigurationError, match="printable characters"):
@@ -218,8 +224,71 @@ def test_a_timing_of_a_newer_holdfast_is_kept_and_not_fired():
     assert schedule.timing == Unreadable('{"moon": "full"}')
     assert columns_of(schedule)["timing"] == '{"moon":"full"}'
     assert "unreadable" in schedule.timing.words()
+    assert schedule.timing.facts() == {"moon": "full"}
     with pytest.raises(ConfigurationError, match="cannot be read"):
         planned(schedule, NOON)
+
+
+def test_a_schedule_survives_its_row():
+    schedule = a_schedule(
+        priority=2, fairness_key="f", weight=2.5, ordering_key="o", metadata=b"{}", partition=4,
+        source="code", is_paused=True, last_at=NOON - MINUTE, missed=3,
+    )  # fmt: skip
+
+    assert schedule_of(list(columns_of(schedule).values())) == schedule
+    assert columns_of(schedule)["paused"] is True
+
+
+def test_what_nobody_says_of_a_schedule_is_the_plain_case():
+    schedule = Schedule(name="s", timing=Every(60), kind="k", queue="q", payload=b"secret")
+
+    assert (schedule.priority, schedule.weight, schedule.is_paused) == (5, 1.0, False)
+    assert (schedule.missed, schedule.version, schedule.is_ended) == (0, 0, True)
+    assert "secret" not in repr(schedule)
+    assert Fire("s", 1, [], None, None).missed == 0
+
+
+def test_two_schedules_fire_alike_whatever_their_lives_were():
+    schedule = a_schedule()
+
+    assert schedule.fires_like(replace(schedule, is_paused=True, missed=4, next_at=None))
+    assert not schedule.fires_like(replace(schedule, weight=2.0))
+    assert not schedule.fires_like(replace(schedule, timing=Every(61)))
+
+
+def test_a_change_of_its_source_alone_is_written():
+    written = merged(a_schedule(source="run time"), a_schedule(source="code", version=0), NOON)
+
+    assert written is not None and (written.source, written.next_at) == ("code", NOON)
+
+
+@pytest.mark.parametrize(
+    ("slots", "fired", "missed"), [(999, 999, 0), (1_000, 1_000, 0), (1_001, 1_000, 1)]
+)
+def test_a_thousand_slots_at_most_are_made_up_for(slots, fired, missed):
+    schedule = a_schedule(timing=Every(60, catch_up="all"))
+
+    plan = planned(schedule, NOON + (slots - 0.5) * MINUTE)
+
+    assert (len(plan.slots), plan.missed) == (fired, missed)
+    assert plan.slots[-1] == NOON + (slots - 1) * MINUTE
+
+
+def test_of_many_missed_slots_the_latest_may_be_too_late_as_well():
+    schedule = a_schedule(timing=Every(3_600, catch_up="none"))
+
+    plan = planned(schedule, NOON + timedelta(hours=3, seconds=31))
+
+    assert (plan.slots, plan.missed) == ([], 4)
+    assert fire_of(schedule, plan, partitions=1).last_at is None
+
+
+def test_tasks_of_a_schedule_without_a_partition_are_spread_over_all():
+    schedule = a_schedule()
+
+    found = {task_of(schedule, NOON + n * MINUTE, None, partitions=4).partition for n in range(60)}
+
+    assert found == {0, 1, 2, 3}
 
 
 # ── what becomes of a fired task ──────────────────────────────────────────────────────────────

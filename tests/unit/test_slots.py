@@ -1,6 +1,7 @@
 """Booking policies that count slots on this node."""
 
 from collections import Counter
+from copy import deepcopy
 from itertools import cycle
 from random import Random
 
@@ -145,12 +146,12 @@ def test_a_policy_that_raises_leaks_no_slot_of_the_others():
 
 @pytest.mark.req("TASK-57")
 @pytest.mark.parametrize(
-    "policy",
-    [FixedSlots(1), PerKey(1), PerKind({}), AllOf(FixedSlots(1))],
-    ids=lambda policy: type(policy).__name__,
+    ("make", "of"),
+    [(FixedSlots, 1), (PerKey, 1), (PerKind, {}), (AllOf, FixedSlots(1))],
+    ids=["FixedSlots", "PerKey", "PerKind", "AllOf"],
 )
-def test_freeing_below_zero_is_reported_and_changes_nothing(policy):
-    trigger = a_trigger(fairness_key="a")
+def test_freeing_below_zero_is_reported_and_changes_nothing(make, of):
+    policy, trigger = make(deepcopy(of)), a_trigger(fairness_key="a")
 
     with pytest.raises(AssertionError, match="not booked"):
         policy.free(trigger)
@@ -195,3 +196,35 @@ def test_a_policy_named_twice_is_refused():
 
     with pytest.raises(AssertionError, match="twice"):
         AllOf(slots, slots)
+
+
+def test_every_kind_and_key_tells_how_many_slots_it_holds():
+    per_kind, per_key = PerKind({"payout": FixedSlots(9)}), PerKey(9)
+    for id in (1, 2):
+        per_kind.book(a_trigger(id, "payout"), now=START)
+        per_key.book(a_trigger(id, fairness_key="a"), now=START)
+
+    assert (per_kind.taken_by("payout"), per_kind.taken_by("mail")) == (2, 0)
+    assert (per_key.taken_by("a"), per_key.taken_by("b")) == (2, 0)
+    per_kind.free(a_trigger(1, "payout"))
+    per_key.free(a_trigger(1, fairness_key="a"))
+    assert (per_kind.taken_by("payout"), per_key.taken_by("a")) == (1, 1)
+    per_kind.free(a_trigger(2, "payout"))
+    per_key.free(a_trigger(2, fairness_key="a"))
+    assert (per_kind.taken_by("payout"), per_key.taken_by("a")) == (0, 0)
+
+
+class Talkative(FixedSlots):
+    """A policy that can say why it refuses."""
+
+    def explain(self, trigger):
+        return f"{trigger.kind}: {self.taken} of {self.slots_max}" if self.slots_max else ""
+
+
+def test_a_nested_policy_says_what_those_in_it_can_say():
+    policy = AllOf(FixedSlots(9), Talkative(0), PerKind({"payout": Talkative(3)}), Talkative(5))
+
+    assert policy.explain(a_trigger(1, "payout")) == "payout: 0 of 3; payout: 0 of 5"
+    assert policy.explain(a_trigger(1, "mail")) == "mail: 0 of 5"
+    assert PerKind({}, default=Talkative(2)).explain(a_trigger(1, "mail")) == "mail: 0 of 2"
+    assert PerKind({"mail": FixedSlots(1)}).explain(a_trigger(1, "mail")) == ""

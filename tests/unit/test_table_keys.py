@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from itertools import count
 from random import Random
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.booking import Full
+from holdfast.dispatch.columns import Kind, TableColumn
 from holdfast.dispatch.lanes import Item, lane_of
 from holdfast.dispatch.table import TriggerTable
 from holdfast.store import Level
@@ -276,6 +278,9 @@ def test_kinds_that_came_once_do_not_fill_the_table():
         add(table, id, f"kind{id}")
         assert table.take(lambda trigger: None).trigger.id == id
 
+    gc.collect()
+    alive = Counter(type(found) for found in gc.get_objects())
+    assert 0 < alive[TableColumn] < 300 and 0 < alive[Kind] < 300
     add(table, 1, "kind1")
     assert taken(table) == [1] and len(table) == 0
 

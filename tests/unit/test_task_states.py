@@ -11,11 +11,16 @@ from holdfast.task import (
     FINAL,
     HOT,
     MOVES,
+    Enqueued,
     Event,
+    Outcome,
     State,
+    TaskId,
     clamped_priority,
+    lane_of,
+    trigger_of,
 )
-from holdfast.testing.build import a_task
+from holdfast.testing.build import START, a_new_task, a_task, a_trigger
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "states.md"
 
@@ -119,3 +124,51 @@ def test_a_move_that_is_not_in_the_table_cannot_happen():
 )
 def test_priorities_outside_0_to_9_are_clamped(given, kept):
     assert clamped_priority(given) == kept
+
+
+def test_the_numbers_of_states_are_stored_and_never_change_their_meaning():
+    assert {state.name: int(state) for state in State} == {
+        "WAITING": 0,
+        "SUBMITTED": 1,
+        "PROCESSING": 2,
+        "DONE": 3,
+        "ERROR": 4,
+        "FAILED": 5,
+        "CANCELLED": 6,
+    }
+
+
+def test_what_nobody_says_of_a_task_is_the_plain_case():
+    new, task, trigger = a_new_task(), a_task(), a_trigger()
+
+    assert (new.priority, new.delay_s, new.weight, new.due_at, new.key) == (5, 0.0, 1.0, None, None)
+    assert (task.attempts, task.deliveries) == (0, 0)
+    assert (trigger.weight, trigger.arrived, trigger.fairness_key) == (1.0, 0, None)
+
+
+def test_a_plain_outcome_counts_its_attempt_is_kept_and_forgives_what_was_lost():
+    outcome = Outcome(TaskId(1), 2, Event.RETRIED)
+
+    assert (outcome.delay_s, outcome.counts, outcome.resets) == (0.0, True, False)
+    assert (outcome.keep, outcome.forgives, outcome.ends) == (True, True, None)
+
+
+def test_a_result_is_not_shown_where_a_task_is_printed():
+    assert "secret" not in repr(a_task(result=b"secret"))
+
+
+def test_the_hint_of_a_new_task_names_its_first_version_and_where_it_waits():
+    task = a_new_task(priority=2, partition=7, fairness_key="f", weight=3.0, ordering_key="o")
+
+    trigger = trigger_of(task, Enqueued(TaskId(9), State.WAITING, True, START))
+
+    assert trigger == a_trigger(
+        9, priority=2, partition=7, fairness_key="f", weight=3.0, ordering_key="o", due_at=START
+    )
+    assert trigger.version == 1
+
+
+def test_a_lane_is_that_of_the_ordering_key_else_of_the_fairness_key_else_of_all_without():
+    assert lane_of(a_trigger(ordering_key="x", fairness_key="y")) == "ox"
+    assert lane_of(a_trigger(fairness_key="x")) == "fx"
+    assert lane_of(a_trigger()) == "n"

@@ -58,6 +58,14 @@ def test_a_lease_that_the_store_has_forgotten_is_lost_until_it_is_renewed():
     assert trust.holds(104.0)
 
 
+def test_a_refusal_of_the_renewal_that_made_the_lease_ends_it():
+    trust = Trust(10.0)
+    trust.renewed(100.0)
+
+    assert trust.lost(100.0)
+    assert not trust.holds(100.0)
+
+
 def test_a_node_without_a_lease_is_always_trusted():
     assert Trust(None).holds(1e9)
 
