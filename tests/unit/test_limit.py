@@ -114,7 +114,7 @@ def test_a_stored_limit_is_read_as_it_was_and_never_refused():
         ({"key": "*"}, {("mail", "a"), ("mail", "b"), ("print", "a")}),
         ({"kind": "print", "key": "*"}, {("print", "a")}),
     ],
-    ids=str,
+    ids=["any task", "a kind", "a key", "each key", "each key of a kind"],
 )
 def test_a_limit_counts_the_tasks_of_its_kind_and_key(fields, counted):
     tasks = [("mail", None), ("mail", "a"), ("mail", "b"), ("print", "a")]
