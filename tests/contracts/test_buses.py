@@ -226,18 +226,21 @@ class TestSQLiteBus(BusContract):
         other.close()
 
     async def test_who_commits_for_others_touches_the_log_and_they_are_rung_at_once(
-        self, looker: sqlite3.Connection, file: Path
+        self, looker: sqlite3.Connection, file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr("holdfast.buses.sqlite.LOOK_S", 60.0)
+        version = 1
         other = sqlite3.connect(file, isolation_level=None)
         other.execute("INSERT INTO note VALUES ('makes the log')")
         log = f"{file}-wal"
-        bus, heard = SQLiteBus(lambda: 1, events=Events(), log_path=log), Heard()  # looks in vain
+        bus, heard = SQLiteBus(lambda: version, events=Events(), log_path=log), Heard()
         sender = SQLiteBus(lambda: 1, events=Events(), log_path=log)
         await bus.subscribe(["default"], heard)
         loop = asyncio.get_running_loop()
         took_s = []
         for count in range(1, 6):
             published_at = loop.time()
+            version += 1
             sender.publish([a_trigger(count)])
             await heard.until(lambda count=count: len(heard.rings) == count)
             took_s.append(loop.time() - published_at)

@@ -161,11 +161,13 @@ class SQLiteBus:
         is_touched, now = self._file.drain(), self._clock.seconds()
         self._written_at = asyncio.get_running_loop().time()
         self._written.set()
-        # Our own touch is heard here too: whatever else has happened, a look will find.
-        if is_touched and now - max(self._touched_at, self._rang_at) > TOUCH_S:
-            self._rang_at = now
-            self._seen = self._version(self._seen)  # the next look need not ring for it again
-            self._ring()
+        # Our own touch is heard here too, and SQLite's own: whatever else happened, a look finds.
+        is_late = now - max(self._touched_at, self._rang_at) > TOUCH_S
+        if is_touched and is_late and not self.is_expecting():
+            found = self._version(self._seen)
+            if found != self._seen:
+                self._rang_at, self._seen = now, found  # the next look need not ring for it
+                self._ring()
 
     def _ours(self) -> tuple[int, int]:
         """What changes when this process commits."""
