@@ -162,8 +162,8 @@ class SQLiteBus:
         self._written_at = asyncio.get_running_loop().time()
         self._written.set()
         # Our own touch is heard here too, and SQLite's own: whatever else happened, a look finds.
-        is_late = now - max(self._touched_at, self._rang_at) > TOUCH_S
-        if is_touched and is_late and not self.is_expecting():
+        may_ring = now - max(self._touched_at, self._rang_at) > TOUCH_S
+        if is_touched and may_ring and not self.is_expecting():
             found = self._version(self._seen)
             if found != self._seen:
                 self._rang_at, self._seen = now, found  # the next look need not ring for it
