@@ -37,7 +37,7 @@ ENTRIES = (
         adapter="holdfast_peer",
         keeper="postgres",
         has_bulk=True,
-        how="`holdfast worker`, one process, defaults",
+        how="`holdfast worker`, one process, defaults with `holdfast[fast]`: uvloop",
     ),
     Entry(
         name="pgqueuer",
@@ -92,7 +92,7 @@ ENTRIES = (
         adapter="holdfast_peer",
         keeper="sqlite",
         has_bulk=True,
-        how="`holdfast worker`, one process, defaults: WAL, `synchronous=FULL`",
+        how="`holdfast worker`, one process, `holdfast[fast]`, defaults: WAL, `synchronous=FULL`",
     ),
     Entry(
         name="huey",

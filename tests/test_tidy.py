@@ -15,7 +15,7 @@ ROOT = Path(holdfast.__file__).parent
 LINES_MAX = 600
 FUNCTION_LINES_MAX = 50
 
-BASICS = {"errors", "clock", "ids", "sql", "telemetry", "portal", "words"}
+BASICS = {"errors", "clock", "ids", "sql", "telemetry", "portal", "words", "loops"}
 VALUES = {
     "address",
     "task",
@@ -83,6 +83,7 @@ DRIVERS = {
     "flask": (),
     "prometheus_client": ("telemetry/metrics.py",),
     "opentelemetry": ("telemetry/tracing.py",),
+    "uvloop": ("loops.py",),
     "typer": ("cli/", "bench/cli.py"),
     "pytest": ("testing/",),
 }

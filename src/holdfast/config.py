@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 from holdfast.address import Address, redacted_url
 from holdfast.errors import ConfigurationError
+from holdfast.loops import LOOPS
 from holdfast.node.settings import NodeSettings
 from holdfast.payload import PAYLOAD_BYTES_MAX
 from holdfast.policy import Retention
@@ -53,6 +54,7 @@ class Config:
     pooled: bool | None = None  # behind PgBouncer in transaction mode; None: find out
     listen_url: str | None = None  # a direct address for LISTEN, when `url` is a pooler
     queues: tuple[str, ...] = ()  # what `holdfast worker` serves; none named: all of the app
+    loop: str = "auto"  # on which `holdfast worker` runs: uvloop where it is installed
     node: NodeSettings = field(default_factory=NodeSettings)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -240,6 +242,7 @@ SETTINGS = (
     Setting("payload_bytes_max", _count, ("payload_bytes_max",), "the largest payload"),
     Setting("connections_max", _count, ("connections_max",), "connections of one pool"),
     Setting("node.queues", _names, ("queues",), "what `holdfast worker` serves"),
+    Setting("node.loop", _one_of(*LOOPS), ("loop",), "the event loop of `holdfast worker`"),
     Setting("node.lease", duration, ("node", "lease_s"), "a node without renewal is dead after"),
     Setting(
         "node.renewer", _one_of("process", "loop"), ("node", "renewer"), "who renews the lease"

@@ -27,6 +27,10 @@ async def note(name: str) -> None:
     Path(name).touch()
 
 @app.task
+async def loop(name: str) -> None:
+    Path(name).write_text(type(asyncio.get_running_loop()).__module__)
+
+@app.task
 async def hold(name: str) -> None:
     Path(name).touch()
     while not Path(name + ".go").exists():
@@ -71,6 +75,16 @@ def test_a_stopping_node_finishes_what_runs_and_leaves_the_rest_to_others(place:
     second.process.send_signal(signal.SIGINT)
     assert second.process.wait(PATIENCE_S) == 0
     assert place.state(later) == "DONE"
+
+
+@pytest.mark.parametrize("loop, module", [("auto", "uvloop"), ("asyncio", "asyncio.unix_events")])
+def test_a_node_runs_on_the_loop_that_is_asked_for(place: Place, loop: str, module: str):
+    place.start(HOLDFAST_NODE__LOOP=loop)
+
+    ran = place.enqueue("loop", "module")
+
+    until(lambda: place.state(ran) == "DONE", PATIENCE_S)
+    assert (place.folder / "module").read_text() == module
 
 
 def test_a_second_signal_ends_the_node_at_once_and_the_task_goes_on_elsewhere(place: Place):

@@ -17,7 +17,7 @@ import pytest
 from holdfast.clock import SystemClock
 from holdfast.errors import StoreUnavailable, TransactionRefused
 from holdfast.sql.query import Style, load, rendered
-from holdfast.stores.sqlite import SQLiteStore, log, same_file
+from holdfast.stores.sqlite import SQLiteStore, log, same_file, writer
 from holdfast.stores.sqlite.statements import run_script
 from holdfast.task import Event, Outcome, State
 from holdfast.testing.contracts.builders import (
@@ -101,11 +101,10 @@ def slow_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def commits_inline(store: SQLiteStore) -> None:
     """Until a single caller's statements run on this thread."""
-    writer = store._writer
 
     async def may_run_here() -> bool:
         await store.enqueue([a_task()])
-        return writer._inline_left > 0
+        return store._writer._inline_left > 0
 
     assert await eventually(may_run_here)
 
@@ -142,6 +141,88 @@ async def test_an_inline_caller_waits_for_the_lock_like_everybody(
 
     await call
     assert len(await waiting_triggers(store)) == before + 1
+
+
+@pytest.mark.usefixtures("slow_is_fine")
+async def test_after_a_quiet_moment_a_small_grab_commits_on_its_own_thread_whoever_else_writes(
+    store: SQLiteStore, caller: sqlite3.Connection
+) -> None:
+    ids = await enqueued(store, *(a_task() for _ in range(10)))
+    triggers = [await trigger_of(store, id) for id in ids]
+    caller.execute("CREATE TABLE theirs (number INTEGER)")
+    threads: list[str] = []
+
+    for trigger in triggers:
+        caller.execute("INSERT INTO theirs VALUES (1)")
+        await store.enqueue([a_task()])
+        await asyncio.sleep(2 * writer.QUIET_S)
+        store._writer._db.set_trace_callback(
+            lambda text: threads.append(threading.current_thread().name)
+        )
+        assert [task.id for task in await grab(store, [trigger])] == [trigger.id]
+        store._writer._db.set_trace_callback(None)
+        (row,) = caller.execute("SELECT state FROM holdfast_task WHERE id = ?", [trigger.id])
+        assert row == (State.PROCESSING,), "answered before others could see it"
+
+    assert set(threads) == {"MainThread"}
+
+
+@pytest.mark.usefixtures("slow_is_fine")
+async def test_a_small_grab_beside_a_held_lock_waits_on_the_writers_thread(
+    store: SQLiteStore, caller: sqlite3.Connection
+) -> None:
+    (id,) = await enqueued(store, a_task())
+    trigger = await trigger_of(store, id)
+    await asyncio.sleep(2 * writer.QUIET_S)
+    caller.execute("BEGIN IMMEDIATE")
+    began = asyncio.get_running_loop().time()
+    call = asyncio.ensure_future(grab(store, [trigger]))
+    await asyncio.sleep(0.05)
+    stood_still_s = asyncio.get_running_loop().time() - began - 0.05
+    assert not call.done() and stood_still_s < 0.045
+
+    caller.execute("ROLLBACK")
+
+    assert [task.id for task in await call] == [id]
+
+
+@pytest.mark.usefixtures("slow_is_fine")
+async def test_what_breaks_on_the_callers_own_thread_leaves_nothing_behind(
+    store: SQLiteStore, caller: sqlite3.Connection
+) -> None:
+    await store.enqueue([a_task()])
+    await asyncio.sleep(2 * writer.QUIET_S)
+    before = len(await waiting_triggers(store))
+
+    def broken(db: sqlite3.Connection, now: int) -> None:
+        assert threading.current_thread().name == "MainThread"
+        db.execute("DELETE FROM holdfast_task")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await store._writer.run(broken, is_small=True)
+
+    assert not store._writer._db.in_transaction
+    assert len(await waiting_triggers(store)) == before
+
+
+async def test_a_quick_read_runs_on_the_callers_own_thread_and_a_slow_one_does_not(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def read(db: sqlite3.Connection, now: int) -> int:
+        threads.append(threading.current_thread().name)
+        found: int = db.execute("SELECT count(*) FROM holdfast_task").fetchone()[0]
+        return found
+
+    for quick_s in (60.0, 60.0, 0.0, 60.0, 60.0):
+        monkeypatch.setattr("holdfast.stores.sqlite.reader.QUICK_S", quick_s)
+        assert await store._read(read) == 0
+
+    assert threads[1:] == ["MainThread", "MainThread", "holdfast-engine", "MainThread"]
+    with pytest.raises(StoreUnavailable, match="refused"):
+        await store._read(lambda db, now: db.execute("SELECT nothing"))
 
 
 @pytest.mark.usefixtures("slow_is_fine")

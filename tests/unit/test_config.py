@@ -84,6 +84,7 @@ def test_every_setting_can_stand_in_the_file_and_in_the_environment(load: Load, 
         connections_max = 4
         [node]
         queues = ["mail", "billing"]
+        loop = "asyncio"
         lease = "30s"
         renewer = "loop"
         stall_limit = "2m"
@@ -109,6 +110,7 @@ def test_every_setting_can_stand_in_the_file_and_in_the_environment(load: Load, 
         "HOLDFAST_PAYLOAD_BYTES_MAX": "1000",
         "HOLDFAST_CONNECTIONS_MAX": "4",
         "HOLDFAST_NODE__QUEUES": "mail,billing",
+        "HOLDFAST_NODE__LOOP": "asyncio",
         "HOLDFAST_NODE__LEASE": "30",
         "HOLDFAST_NODE__RENEWER": "loop",
         "HOLDFAST_NODE__STALL_LIMIT": "120",

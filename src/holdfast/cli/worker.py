@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast import loops
 from holdfast.app import Holdfast
 from holdfast.cli.find import AppArgument, find_app
 from holdfast.cli.fleet import supervise
@@ -56,6 +57,7 @@ def worker(
     log_to_stderr(verbose)
     found = find_app(app)
     queues = served_queues(found, queue)
+    loops.check(found.config.loop)
     place = metrics_place(metrics_host, metrics_port, nodes=processes, insecure=insecure)
     if processes > 1:
         command = [sys.executable, "-m", "holdfast.cli", "worker", app, "--until-stdin-ends"]
@@ -65,7 +67,8 @@ def worker(
         raise typer.Exit(asyncio.run(supervise(found, command, processes, place)))
     collect_seldom()
     with metrics_served(found, place):
-        asyncio.run(serve([(found, queues)], until_stdin_ends=until_stdin_ends))
+        serving = serve([(found, queues)], until_stdin_ends=until_stdin_ends)
+        loops.run(serving, loop=found.config.loop)
 
 
 def log_to_stderr(verbose: bool | None) -> None:

@@ -23,7 +23,7 @@ from holdfast.store import (
     Tail,
 )
 from holdfast.stores.counters import packed, unpacked
-from holdfast.stores.sqlite.statements import run, run_many
+from holdfast.stores.sqlite.statements import as_list, run, run_many
 from holdfast.task import TaskId, Trigger
 
 
@@ -109,9 +109,14 @@ def arrivals(db: sqlite3.Connection, queue: str, cursors: Sequence[Cursor], limi
     """There is one writer: whatever is visible is complete up to the counter's number."""
     horizon = run(db, "last_arrived")[0][0] + 1
     rows: list[tuple[Any, ...]] = []
+    # No number was given since: an idle node asks nothing of its partitions.
+    behind = [(one.partition, one.position[0]) for one in cursors if one.position[0] < horizon]
+    if behind:
+        behind = run(db, "arrivals_where", queue=queue, cursors=as_list(behind))
+    wanted = {partition for partition, *_ in behind}
     for partition, (arrived, id), until in cursors:
-        if arrived >= horizon:
-            continue  # no number was given since: an idle node asks nothing of its partitions
+        if partition not in wanted:
+            continue
         where = {"queue": queue, "partition": partition, "arrived": arrived}
         page = run(db, "arrivals_same", **where, id=id, limit=limit)
         if len(page) < limit:

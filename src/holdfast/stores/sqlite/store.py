@@ -102,7 +102,8 @@ class SQLiteStore(
         if not self._is_memory:
             connection.make_file(self._path)
         self._writer = Writer(self._path, connect=self._connect, clock=self._clock)
-        self._engine, self._search = self._reader("engine"), self._reader("search")
+        self._engine = self._reader("engine", small=True)
+        self._search = self._reader("search", small=False)
         leases_path = ":memory:" if self._is_memory else f"{self._path}-leases"
         self._lease_file = LeaseFile(
             leases_path, connect=self._connect_raw, had_owners=self._had_owners
@@ -232,9 +233,9 @@ class SQLiteStore(
         return not self._is_memory and connection.same_file(given, self._path)
 
     async def _write(
-        self, work: Work, *, patience_s: float | None = None, is_statement: bool = False
+        self, work: Work, *, patience_s: float | None = None, is_small: bool = False
     ) -> Any:
-        return await self._writer.run(work, patience_s=patience_s, is_statement=is_statement)
+        return await self._writer.run(work, patience_s=patience_s, is_small=is_small)
 
     async def _read(self, work: Work) -> Any:
         return await (self._writer if self._is_memory else self._engine).run(work)
@@ -248,8 +249,8 @@ class SQLiteStore(
     def _connect(self) -> sqlite3.Connection:
         return connection.opened(self._path, self._connect_raw, durability=self._durability)
 
-    def _reader(self, name: str) -> Reader:
-        return Reader(name, self._path, connect=self._connect, clock=self._clock)
+    def _reader(self, name: str, *, small: bool) -> Reader:
+        return Reader(name, self._path, connect=self._connect, clock=self._clock, small=small)
 
     def _had_owners(self) -> bool:
         if self._is_memory:

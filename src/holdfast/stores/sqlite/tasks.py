@@ -20,6 +20,8 @@ from holdfast.stores.sqlite.threads import Threads
 from holdfast.stores.sqlite.writer import Loan
 from holdfast.task import Enqueued, Grabbed, NewTask, Outcome, Task, TaskId, Trigger
 
+SMALL_GRAB = 4  # triggers: taken with hardly more than the sync of one commit
+
 
 class TasksRole(Threads):
     async def enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
@@ -67,7 +69,8 @@ class TasksRole(Threads):
                 skip_errors_of=skip_errors_of,
                 shares=shares,
                 repeat=repeat,
-            )
+            ),
+            is_small=len(triggers) <= SMALL_GRAB,
         )
         return grab
 

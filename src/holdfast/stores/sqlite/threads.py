@@ -27,7 +27,7 @@ class Threads:
         raise NotImplementedError
 
     async def _write(
-        self, work: Work, *, patience_s: float | None = None, is_statement: bool = False
+        self, work: Work, *, patience_s: float | None = None, is_small: bool = False
     ) -> Any:
         """In the writer's next transaction; answered after its commit."""
         raise NotImplementedError

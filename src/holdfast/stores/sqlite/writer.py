@@ -15,9 +15,10 @@ A transaction that is lent out (`lend`) is an item of the same queue: the writer
 until the borrower has ended it, and commits or rolls back.  Thus two are never open together,
 and nothing of ours waits for a lock that we hold ourselves.
 
-A single caller with a single statement does not wait for two threads to change places: while the
-writer is idle, alone on the file and its last commit was quick, the statement runs on the caller's
-own thread and the writer's connection (`INLINE_MAX` times, then the writer looks around again).
+A single caller does not wait for two threads to change places: while the writer is idle and its
+last commit was quick, small work runs on the caller's own thread and the writer's connection.  A
+single statement may do so while we are alone on the file (`INLINE_MAX` times, then the writer looks
+around again); anything small may after a quiet moment, so that a loop is never held up often.
 
 Only this thread checkpoints: a checkpoint on one connection while another commits can damage
 the file in SQLite before 3.51.3.
@@ -59,6 +60,7 @@ KNOCK_S = 0.25  # how long the writer goes without a rest when it believes to be
 IDLE_S = 1.0  # after this the WAL is carried over into the database
 INLINE_MAX = 200  # commits on the caller's own thread, before the writer looks around
 INLINE_S = 0.001  # a commit that takes longer must not hold up an event loop
+QUIET_S = 0.005  # after a commit: then small work runs on the caller's own thread, whoever writes
 YIELD_S = 0.002  # how long a caller in a loop may keep the others of its loop waiting
 WAIT: Final = object()
 
@@ -94,6 +96,7 @@ class Writer:
         self._pause = threading.Event()  # never set: waiting for it is a rest
         self._turn = threading.Lock()  # whoever has it may use the connection
         self._inline_left = 0
+        self._is_quick = False  # the last commit, which was for one caller
         self._yielded_at = 0.0  # when an inline caller last let the others of its loop go on
         self._kept: Loan | None = None  # a loan met while gathering
         self._seen_version = 0
@@ -120,16 +123,22 @@ class Writer:
         self._thread.start()
 
     async def run(
-        self, work: Work, *, patience_s: float | None = None, is_statement: bool = False
+        self,
+        work: Work,
+        *,
+        patience_s: float | None = None,
+        is_statement: bool = False,
+        is_small: bool = False,
     ) -> Any:
         """Run the work in a transaction and answer after its commit.
 
         With `patience_s` the operation is given up, with nothing written, when the file
-        stays locked for so long.  Work that is one small statement may run on this thread,
-        which then stands still for a fraction of a millisecond.
+        stays locked for so long.  Work that is one small statement, or a few, may run on this
+        thread, which then stands still for a fraction of a millisecond.
         """
-        if is_statement and self._inline_left > 0:
-            result = self._run_here(work)
+        is_ours = is_statement and self._inline_left > 0
+        if is_ours or ((is_statement or is_small) and self._is_quiet()):
+            result = self._run_here(work, is_statement=is_statement)
             if result is not WAIT:
                 if self._committed_at - self._yielded_at > YIELD_S:
                     await asyncio.sleep(0)  # a caller in a loop must not shut out the others
@@ -140,8 +149,11 @@ class Writer:
         self._put(operation)
         return await operation.future
 
-    def _run_here(self, statement: Work) -> Any:
-        """Run the statement on this thread, or answer WAIT: it has to wait for the writer."""
+    def _is_quiet(self) -> bool:
+        return self._is_quick and self._clock.seconds() - self._committed_at > QUIET_S
+
+    def _run_here(self, work: Work, *, is_statement: bool) -> Any:
+        """Run the work on this thread, or answer WAIT: it has to wait for the writer."""
         if not self._queue.empty() or not self._turn.acquire(blocking=False):
             return WAIT
         try:
@@ -150,20 +162,33 @@ class Writer:
             self._inline_left -= 1
             began = self._clock.seconds()
             try:
-                result = statement(self._db, micros(self._clock.now()))
-            except sqlite3.Error as error:
-                self._inline_left = 0
+                result = self._transacted(work, is_statement=is_statement)
+            except Exception as error:
+                self._inline_left, self._is_quick = 0, False
                 self._roll_back(self._db)
-                if is_busy(error):
+                if isinstance(error, sqlite3.Error) and is_busy(error):
                     return WAIT
-                raise self._as_ours(self._unless_unknown(error)) from error
-            self.commits += 1
+                raise self._as_ours(error) from error
             self._committed_at = self._clock.seconds()
-            if self._committed_at - began > INLINE_S or self._log.is_due(self.commits):
+            self._is_quick = self._committed_at - began < INLINE_S
+            if not self._is_quick or self._log.is_due(self.commits):
                 self._inline_left = 0
             return result
         finally:
             self._turn.release()
+
+    def _transacted(self, work: Work, *, is_statement: bool) -> Any:
+        if is_statement:  # it is its own transaction
+            try:
+                result = work(self._db, micros(self._clock.now()))
+            except sqlite3.Error as error:
+                raise self._unless_unknown(error) from error
+            self.commits += 1
+        else:
+            self._db.execute("BEGIN IMMEDIATE")
+            result = work(self._db, micros(self._clock.now()))
+            self._commit(self._db)
+        return result
 
     async def lend(self) -> Loan:
         """A write transaction for the caller alone; nothing else is written until it ends."""
@@ -251,9 +276,9 @@ class Writer:
         began = self._clock.seconds()
         self._write(batch)
         self._committed_at = self._clock.seconds()
-        is_single = len(batch) == 1 and first.is_statement and self._path != ":memory:"
-        is_quick = self._committed_at - began < INLINE_S
-        if is_single and is_quick and not self._has_neighbour(began):
+        is_single = len(batch) == 1 and self._path != ":memory:"
+        self._is_quick = is_single and self._committed_at - began < INLINE_S
+        if self._is_quick and first.is_statement and not self._has_neighbour(began):
             self._inline_left = INLINE_MAX
 
     def _write(self, batch: list[Operation]) -> None:

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 from django.utils.module_loading import autodiscover_modules
 
+from holdfast import loops
 from holdfast.app import Holdfast
 from holdfast.cli.fleet import supervise
 from holdfast.cli.worker import log_to_stderr, serve
@@ -47,12 +48,14 @@ class Command(BaseCommand):  # type: ignore[misc]
         autodiscover_modules("tasks")
         connections.close_all()
         try:
+            loops.check(served[0][0].config.loop)
             if options["processes"] > 1:
                 command = _command(options)
                 code = asyncio.run(supervise(served[0][0], command, options["processes"]))
                 sys.exit(code)
             collect_seldom()
-            asyncio.run(serve(served, until_stdin_ends=options["until_stdin_ends"]))
+            serving = serve(served, until_stdin_ends=options["until_stdin_ends"])
+            loops.run(serving, loop=served[0][0].config.loop)
         except HoldfastError as error:
             raise CommandError(str(error)) from error
 
