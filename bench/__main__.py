@@ -44,6 +44,8 @@ def main() -> None:
     RESULTS.write_text(json.dumps({"where": where, "results": results}, indent=1))
     if options.out is not None:
         report.write(Path(options.out), entries, results, where)
+    for line in report.verdicts(entries, report.gathered(results)):
+        print(line)
 
 
 def _cells(entry: Entry, keepers: Keepers, number: int) -> Iterator[tuple[str, Fsync, Cell]]:

@@ -26,6 +26,10 @@ class Entry:
     how: str = ""
 
     @property
+    def is_ours(self) -> bool:
+        return self.adapter == "holdfast_peer"
+
+    @property
     def environment(self) -> str:
         """Entries of the same adapter share it."""
         return self.adapter if self.packages else ""
@@ -38,6 +42,14 @@ ENTRIES = (
         keeper="postgres",
         has_bulk=True,
         how="`holdfast worker`, one process, defaults with `holdfast[fast]`: uvloop",
+    ),
+    Entry(
+        name="holdfast-1000",
+        adapter="holdfast_peer",
+        keeper="postgres",
+        settings={"HOLDFAST_NODE__SLOTS__ASYNC": "1000"},
+        has_bulk=True,
+        how="the same with 1,000 slots, as pgqueuer-1000 has",
     ),
     Entry(
         name="pgqueuer",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, TypedDict
@@ -86,10 +86,47 @@ def write(
     before, _, rest = page.read_text().partition(START)
     _, _, after = rest.partition(END)
     table = gathered(results)
-    parts = [_where(where), *_tables(entries, table), _failures(results), _hows(entries, where)]
+    beside = "\n".join(f"* {line}" for line in verdicts(entries, table))
+    parts = [_where(where), *_tables(entries, table), beside]
+    parts += [_failures(results), _hows(entries, where)]
     body = "\n\n".join(part for part in parts if part)
     page.write_text(f"{before}{START}\n\n{body}\n\n{END}{after}")
     draw(folder / PICTURE, entries, table)
+
+
+def verdicts(entries: Sequence[Entry], table: Table) -> list[str]:
+    """Our best beside the best of the others, by the medians of this run."""
+    lines = []
+    for keeper in ("postgres", "sqlite"):
+        here = [entry for entry in entries if entry.keeper == keeper]
+        ours, theirs = _best(here, table, "drain", max)
+        if ours and theirs:
+            times = ours[0] / theirs[0]
+            lines.append(
+                f"drain on {KEEPERS[keeper]}: {ours[1]} {ours[0]:,.0f}/s, {times:.1f} times the "
+                f"best peer, {theirs[1]} with {theirs[0]:,.0f}/s"
+            )
+    ours, theirs = _best(entries, table, "latency_p50", min)
+    if ours and theirs:
+        lines.append(
+            f"latency with synced enqueues, p50: {ours[1]} {ours[0]:.1f} ms; the lowest of the "
+            f"peers is {theirs[1]} with {theirs[0]:.1f} ms"
+        )
+    return lines
+
+
+Best = tuple[float, str] | None
+
+
+def _best(
+    entries: Sequence[Entry], table: Table, name: str, first: Callable[..., Best]
+) -> tuple[Best, Best]:
+    """Of ours and of the others: the median with the name of whoever has it."""
+    found: dict[bool, list[tuple[float, str]]] = {True: [], False: []}
+    for entry in entries:
+        if values := table[entry.name].get(name):
+            found[entry.is_ours].append((median(values), entry.name))
+    return first(found[True], default=None), first(found[False], default=None)
 
 
 def _where(where: Mapping[str, Any]) -> str:

@@ -12,10 +12,31 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
 
 
+JUDGE = """
+from bench import report
+from bench.catalog import ENTRIES
+
+figures = {
+    "holdfast": {"drain": 30.0, "latency_p50": 3.0},
+    "holdfast-1000": {"drain": 36.0, "latency_p50": 3.2},
+    "pgqueuer": {"drain": 12.0, "latency_p50": 4.0},
+    "holdfast-sqlite": {"drain": 50.0, "latency_p50": 2.5},
+    "huey": {"drain": 10.0, "latency_p50": 9.0},
+    "taskiq": {"drain": 90.0, "latency_p50": 1.9},
+}
+results = [{"peer": peer, "cell": "", "figures": found} for peer, found in figures.items()]
+print(*report.verdicts(ENTRIES, report.gathered(results)), sep="\\n")
+"""
+
+
 def played(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return python(folder, "-m", "bench", *words)
+
+
+def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     return subprocess.run(
-        [sys.executable, "-m", "bench", *words],
+        [sys.executable, *words],
         env={**os.environ, "PYTHONPATH": path},
         cwd=folder,
         capture_output=True,
@@ -51,4 +72,15 @@ def test_a_peer_that_does_not_exist_is_named(tmp_path):
     done = played(tmp_path, "--peers", "holdfast,nobody")
 
     assert done.returncode == 1
-    assert done.stderr.startswith("no such peer: nobody; there are holdfast, pgqueuer, ")
+    assert done.stderr.startswith("no such peer: nobody; there are holdfast, holdfast-1000, ")
+
+
+def test_our_best_is_put_beside_the_best_of_the_others(tmp_path):
+    done = python(tmp_path, "-c", JUDGE)
+
+    assert done.stdout.splitlines() == [
+        "drain on PostgreSQL: holdfast-1000 36/s, 3.0 times the best peer, pgqueuer with 12/s",
+        "drain on SQLite: holdfast-sqlite 50/s, 5.0 times the best peer, huey with 10/s",
+        "latency with synced enqueues, p50: holdfast-sqlite 2.5 ms; the lowest of the peers is "
+        "taskiq with 1.9 ms",
+    ]

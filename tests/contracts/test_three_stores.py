@@ -106,20 +106,27 @@ class ThreeStores(Besides):
         triggers = [_trigger(*one) for one in self._some(data, State.SUBMITTED)]
         if data.draw(SELDOM):
             triggers += triggers[:1]
-        epochs = {partition: epoch + off for partition, epoch in self.epochs.items()}
-        shares = set()
-        if (known := len(self._model.shares)) and data.draw(SELDOM):
-            shares = data.draw(st.sets(st.integers(0, known), min_size=1, max_size=2))
-        self._grab(triggers, node, epochs, skip, shares)
+        self._grab(triggers, node, self._off(off), skip, self._shares(data))
 
     @precondition(has(State.PROCESSING))
-    @rule(data=st.data(), skip=SKIPPED, node=NODE, is_right=MOSTLY)
-    def grab_again(self, data: st.DataObject, skip: Any, node: NodeId, is_right: bool) -> None:
-        """The reply of the first grab was lost.  Its epochs were right."""
+    @rule(data=st.data(), skip=SKIPPED, node=NODE, is_right=MOSTLY, off=OFF)
+    def grab_again(
+        self, data: st.DataObject, skip: Any, node: NodeId, is_right: bool, off: int
+    ) -> None:
+        """The reply of the first grab was lost; its epochs and shares may be gone by now."""
         some = self._some(data, State.PROCESSING)
         node = NodeId(some[0][0].node or node) if is_right else node
         triggers = [_trigger(task, version - 1) for task, version in some]
-        self._grab(triggers, node, self.epochs, skip, repeat=True)
+        self._grab(triggers, node, self._off(off), skip, self._shares(data), repeat=True)
+
+    def _off(self, off: int) -> dict[int, int]:
+        return {partition: epoch + off for partition, epoch in self.epochs.items()}
+
+    def _shares(self, data: st.DataObject) -> set[int]:
+        known = len(self._model.shares)
+        if not known or not data.draw(SELDOM):
+            return set()
+        return data.draw(st.sets(st.integers(0, known), min_size=1, max_size=2))
 
     def _grab(
         self,

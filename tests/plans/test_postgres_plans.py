@@ -202,7 +202,7 @@ async def _is_cheap(store: PostgresStore, engine: asyncpg.Connection, start: Pos
     ids = await enqueued(store, *(a_task() for _ in range(100)))
     place = {"partitions": [0], "arriveds": [start.arrived], "ids": [start.id], "untils": [2**63]}
     arrivals = {"queue": QUEUE, "limit": 1000, "exact": True, **place}
-    at_versions = {"ids": ids, "version": 1, "versions": (), "repeat": False, "node": NODE}
+    at_versions = {"ids": ids, "version": 1, "versions": (), "node": NODE}
     grab = {"kinds": ["email"], "deadlines_s": [60.0], **at_versions}
 
     for name, params in (("arrivals", arrivals), ("grab", grab)):

@@ -351,7 +351,7 @@ class Dispatcher:
         batch = [trigger for trigger in batch if trigger.id not in self._spoilt]
         won = {task.id for task in grab.tasks}
         undecided, blocked = set(grab.undecided), set(grab.blocked)
-        if self._gate is not None and len(undecided) == len(batch):
+        if self._gate is not None and undecided and len(undecided) + len(won) == len(batch):
             self._gate.doubt(batch)
         intake = self.intake
         known = intake.known

@@ -160,8 +160,9 @@ class Tasks(Protocol):
         an ordering key also needs its partition's epoch in `epochs`, no PROCESSING sibling and no
         elder (smaller id) that is SUBMITTED, WAITING for a retry, or in ERROR; kinds in
         `skip_errors_of` do not wait for an elder in ERROR.  When one of the `shares` is no longer
-        the node's, nothing is grabbed and all tasks are undecided.  With `repeat` (the reply of
-        the first call was lost) rows that this node holds at version + 1 are returned again.
+        the node's, nothing is grabbed and tasks are undecided.  With `repeat` (the reply of the
+        first call was lost) rows that this node holds at version + 1 are returned again, whoever
+        has the partition and the shares by now: nobody else knows that they run here.
         A grabbed task says how many of its deliveries since the last outcome were lost.
         """
         ...

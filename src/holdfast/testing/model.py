@@ -163,17 +163,16 @@ class ModelStore(ModelRules, ModelRings, ModelSchedules, ModelPartitions, ModelI
         shares: Collection[int] = (),
         repeat: bool = False,
     ) -> Grab:
-        if not self._holds_shares(shares, node):
-            return Grab([], undecided=[trigger.id for trigger in triggers])
-        answer = Grab([])
+        has_shares, answer = self._holds_shares(shares, node), Grab([])
         named = {trigger.id for trigger in triggers}
         for id, version in sorted({(trigger.id, trigger.version) for trigger in triggers}):
             task = self._tasks.get(id)
-            if task is None:
+            if task is not None and repeat and self._is_held(task, version, node):
+                answer.tasks.append(self._grabbed(task))
+            elif not has_shares:
+                answer.undecided.append(id)
                 continue
-            if (task.state, task.version, task.node) == (State.PROCESSING, version + 1, node):
-                answer.tasks.extend([self._grabbed(task)] if repeat else [])
-            if (task.state, task.version) != (State.SUBMITTED, version):
+            if task is None or (task.state, task.version) != (State.SUBMITTED, version):
                 continue
             if task.ordering_key is not None:
                 if self._rows(task.queue)[task.partition].epoch != epochs.get(task.partition):
@@ -192,6 +191,9 @@ class ModelStore(ModelRules, ModelRings, ModelSchedules, ModelPartitions, ModelI
             if elder not in named:
                 answer.elders.append(self._trigger(self._tasks[elder]))
         return answer
+
+    def _is_held(self, task: Task, version: int, node: NodeId) -> bool:
+        return (task.state, task.version, task.node) == (State.PROCESSING, version + 1, node)
 
     def _key_of(self, id: TaskId) -> tuple[str, str | None]:
         return self._tasks[id].queue, self._tasks[id].ordering_key

@@ -37,6 +37,9 @@ from holdfast.task import (
     Trigger,
 )
 
+Statement = tuple[str, dict[str, Any]]
+"""A query with its parameters."""
+
 _ID = attrgetter("id")
 
 
@@ -82,24 +85,24 @@ class PostgresTasks:
             return Grab([])
         # Locks are taken in the order of ids, so that two waiting grabs never form a circle.
         in_order = sorted(triggers, key=_ID)
-        statements: list[tuple[str, dict[str, Any]]] = []
-        if repeat:  # waits for the first call, which may still be at work
-            statements.append(("hold", {"ids": [trigger.id for trigger in in_order]}))
+        statements: list[Statement] = []
         if free := [trigger for trigger in in_order if trigger.ordering_key is None]:
-            statements.append(("grab", _wanted(free, node, deadlines_s, repeat)))
+            statements.append(("grab", _wanted(free, node, deadlines_s)))
         if ordered := [trigger for trigger in in_order if trigger.ordering_key is not None]:
-            params = _wanted(ordered, node, deadlines_s, repeat) | _fence(ordered, epochs)
+            params = _wanted(ordered, node, deadlines_s) | _fence(ordered, epochs)
             params["skip_errors_of"] = list(skip_errors_of)
             params["queues"] = [trigger.queue for trigger in ordered]
             params["partitions"] = [trigger.partition for trigger in ordered]
             statements.append(("grab_ordered", params))
-        rows = await self._run(statements, shares, node)
-        if rows is None:
-            return Grab([], undecided=[trigger.id for trigger in in_order])
+        held = _held(in_order, node) if repeat else []
+        rows, has_shares = await self._grabbed(held, statements, shares, node)
         tasks = [made(Grabbed, row) for row in rows if len(row) > 1]  # hold answers ids
         assert len(tasks) <= len(triggers), "INV-2: a grab changes one row for each trigger"
         if len(tasks) == len(triggers):
             return Grab(tasks)
+        if not has_shares:
+            returned = {task.id for task in tasks}
+            return Grab(tasks, [trigger.id for trigger in in_order if trigger.id not in returned])
         return await self._missed(in_order, tasks, epochs, skip_errors_of)
 
     async def settle(self, outcomes: Sequence[Outcome], *, node: NodeId) -> list[bool]:
@@ -109,7 +112,7 @@ class PostgresTasks:
         if any(outcome.ends for outcome in outcomes):
             settled = await self._settle_and_end(statements, outcomes)
         else:
-            settled = {row[0] for row in await self._run(statements) or ()}
+            settled = {row[0] for row in await self._run(statements)}
         missing = [outcome for outcome in outcomes if outcome.id not in settled]
         if missing:
             rows = await self._database.read("settled_before", _before(missing) | {"node": node})
@@ -132,27 +135,32 @@ class PostgresTasks:
         rows = await self._database.read("get", {"ids": list(dict.fromkeys(ids))})
         return {task.id: task for task in map(task_of, rows)}
 
-    async def _run(
-        self,
-        statements: list[tuple[str, dict[str, Any]]],
-        shares: Collection[int] = (),
-        node: NodeId | None = None,
-    ) -> list[Any] | None:
-        """One statement is its own transaction, more are put into one; None: a share is gone."""
-        if len(statements) == 1 and not shares:
+    async def _run(self, statements: list[Statement]) -> list[Any]:
+        """One statement is its own transaction, more are put into one."""
+        if len(statements) == 1:
             return await self._database.write(*statements[0])
+        return await self._database.together(lambda session: _all(session, statements))
 
-        async def both(session: Session) -> list[Any] | None:
-            if shares:
-                params = {"numbers": sorted(shares), "node": node}
-                if len(await session.run("hold_shares", params)) < len(shares):
-                    return None
-            return [row for statement in statements for row in await session.run(*statement)]
+    async def _grabbed(
+        self,
+        held: list[Statement],
+        statements: list[Statement],
+        shares: Collection[int],
+        node: NodeId,
+    ) -> tuple[list[Any], bool]:
+        """What is held and what is taken; False: a share is gone, so nothing was taken."""
+        if not (held or shares):
+            return await self._run(statements), True
+
+        async def both(session: Session) -> tuple[list[Any], bool]:
+            params = {"numbers": sorted(shares), "node": node}
+            has_shares = not shares or len(await session.run("hold_shares", params)) == len(shares)
+            return await _all(session, held + statements if has_shares else held), has_shares
 
         return await self._database.together(both)
 
     async def _settle_and_end(
-        self, statements: list[tuple[str, dict[str, Any]]], outcomes: Sequence[Outcome]
+        self, statements: list[Statement], outcomes: Sequence[Outcome]
     ) -> set[int]:
         """The ids that were settled; the schedules that they name have ended with them."""
 
@@ -239,8 +247,20 @@ class PostgresTransaction:
         return bool(rows)
 
 
+async def _all(session: Session, statements: list[Statement]) -> list[Any]:
+    return [row for statement in statements for row in await session.run(*statement)]
+
+
+def _held(triggers: Sequence[Trigger], node: NodeId) -> list[Statement]:
+    """What an earlier call has grabbed already: nobody else is at work on it when it is read."""
+    wanted = sorted({(trigger.id, trigger.version) for trigger in triggers})
+    ids, versions = [id for id, _ in wanted], [version for _, version in wanted]
+    before = {"ids": ids, "versions": versions, "node": node}
+    return [("hold", {"ids": ids}), ("grabbed_before", before)]
+
+
 def _wanted(
-    triggers: Sequence[Trigger], node: NodeId, deadlines_s: Mapping[str, float], repeat: bool
+    triggers: Sequence[Trigger], node: NodeId, deadlines_s: Mapping[str, float]
 ) -> dict[str, Any]:
     return {
         "ids": [trigger.id for trigger in triggers],
@@ -248,7 +268,6 @@ def _wanted(
         "kinds": list(deadlines_s),
         "deadlines_s": list(deadlines_s.values()),
         "node": node,
-        "repeat": repeat,
     }
 
 
@@ -262,7 +281,7 @@ def _fence(triggers: Sequence[Trigger], epochs: Mapping[int, int]) -> dict[str, 
     }
 
 
-def _settling(outcomes: Sequence[Outcome], node: NodeId) -> list[tuple[str, dict[str, Any]]]:
+def _settling(outcomes: Sequence[Outcome], node: NodeId) -> list[Statement]:
     """The statements for these outcomes: finished rows leave, the others go on."""
     finished: list[tuple[Outcome, State]] = []
     moved: list[tuple[Outcome, State]] = []
@@ -271,7 +290,7 @@ def _settling(outcomes: Sequence[Outcome], node: NodeId) -> list[tuple[str, dict
         if outcome.event is not event:
             event, state = outcome.event, MOVES[State.PROCESSING, outcome.event]
         (finished if state in FINAL else moved).append((outcome, state))
-    statements: list[tuple[str, dict[str, Any]]] = []
+    statements: list[Statement] = []
     if finished:
         params = _at_versions(finished) | {
             **alike("result", "results", [outcome.result for outcome, _ in finished]),

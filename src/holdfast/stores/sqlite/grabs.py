@@ -44,27 +44,28 @@ class Grabbing:
         self._repeat = repeat
 
     def __call__(self, db: sqlite3.Connection, now: int) -> Grab:
-        ids = as_list({id for id, _ in self._wanted})
-        if self._shares:
-            numbers = as_list(self._shares)
-            held_shares = run(db, "shares_held", numbers=numbers, node=self._node)[0][0]
-            if held_shares < len(self._shares):
-                return Grab([], undecided=[id for id, _ in self._wanted])
         won: list[tuple[Any, ...]] = []
-        held: list[tuple[Any, ...]] = []
         blocked: list[tuple[Any, ...]] = []
-        for row in run(db, "grab_look", ids=ids):
+        rows = run(db, "grab_look", ids=as_list({id for id, _ in self._wanted}))
+        held = [row for row in rows if self._repeat and self._is_held(row)]
+        if self._shares and not self._has_shares(db):
+            undecided = {id for id, _ in self._wanted} - {row[0] for row in held}
+            return Grab([_grabbed(row, 0) for row in held], undecided=sorted(undecided))
+        for row in rows:
             if row[_STATE] == _SUBMITTED and (row[0], row[1]) in self._wanted:
                 if row[_ORDERING_KEY] is None:
                     won.append(row)
                 elif self._is_owned(db, row):
                     (blocked if self._is_blocked(db, row) else won).append(row)
-            elif self._repeat and self._is_held(row):
-                held.append(row)
         self._take(db, now, won)
         tasks = [_grabbed(row, 1) for row in won] + [_grabbed(row, 0) for row in held]
         refused = [TaskId(row[0]) for row in blocked]
         return Grab(tasks, blocked=refused, elders=self._elders(db, blocked))
+
+    def _has_shares(self, db: sqlite3.Connection) -> bool:
+        numbers = as_list(self._shares)
+        held: int = run(db, "shares_held", numbers=numbers, node=self._node)[0][0]
+        return held == len(self._shares)
 
     def _elders(self, db: sqlite3.Connection, blocked: list[tuple[Any, ...]]) -> list[Trigger]:
         """Who goes before those that were blocked, and was not asked for."""

@@ -107,6 +107,21 @@ class OrderingContract:
 
         assert answer.blocked == [elder]
 
+    @pytest.mark.req("TASK-93")
+    async def test_a_repeated_grab_returns_what_it_took_though_the_partition_has_a_new_owner(
+        self, store: Store
+    ) -> None:
+        old = await claimed(store)
+        (id,) = await enqueued(store, _ordered())
+        trigger = await trigger_of(store, id)
+        first = await grab(store, [trigger], epochs=old)
+        await store.let_go(QUEUE, list(old), node=NODE)
+        new = await claimed(store, OTHER)
+
+        assert await grab(store, [trigger], epochs=old, repeat=True) == first
+        assert await grab(store, [trigger], OTHER, epochs=new, repeat=True) == []
+        assert (await look(store, id)).deliveries == 1
+
     async def test_an_ordering_key_needs_the_epoch_of_its_partition(self, store: Store) -> None:
         old = await claimed(store)
         (id,) = await enqueued(store, _ordered())

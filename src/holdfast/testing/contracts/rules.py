@@ -19,6 +19,7 @@ from holdfast.testing.contracts.builders import (
     enqueued,
     eventually,
     grabbed,
+    look,
     settle,
     trigger_of,
 )
@@ -178,6 +179,23 @@ class RulebookContract:
         assert refused == Grab([], undecided=[id])
         assert new.number != share.number and [task.id for task in won.tasks] == [id]
         assert running.id != id
+
+    @pytest.mark.req("TASK-93")
+    async def test_a_repeated_grab_returns_what_it_took_though_its_share_is_gone(
+        self, store: Store
+    ) -> None:
+        await store.change_rules(QUEUE, limits=[PAYOUTS])
+        (share,) = await store.allot(QUEUE, [ALL], node=OTHER)
+        ids = await enqueued(store, a_task(kind="payout"), a_task(kind="payout"))
+        triggers = [await trigger_of(store, id) for id in ids]
+        options: dict[str, Any] = {"deadlines_s": {}, "epochs": {}, "shares": [share.number]}
+        first = await store.grab(triggers[:1], node=OTHER, **options)
+        await store.resume_lost([OTHER], deliveries_max=9, limit=0)  # only its share has ended yet
+
+        again = await store.grab(triggers, node=OTHER, **options, repeat=True)
+
+        assert again == Grab(first.tasks, undecided=ids[1:])
+        assert (await look(store, ids[0])).deliveries == 1
 
     async def test_what_a_node_without_a_lease_holds_goes_to_whoever_lacks_it(
         self, store: Store

@@ -1,8 +1,7 @@
 -- MATERIALIZED: else the row locks could be taken once for each row of the join.  The state test
 -- is written so that no partial index matches it.  A sub-select that locks is never merged into
 -- the join, and with sequential scans off a join by ctid has one order only: so the way in is
--- the primary key, row by row, whatever the statistics say.  A repeat also accepts what this
--- node already holds; it runs after hold.sql, which waited for whoever was at work on the rows.
+-- the primary key, row by row, whatever the statistics say.
 WITH chosen AS MATERIALIZED (
     SELECT t.place, w.version
     FROM (
@@ -11,24 +10,18 @@ WITH chosen AS MATERIALIZED (
     ) AS w
     CROSS JOIN LATERAL (
         SELECT t.ctid AS place FROM {schema}.task AS t
-        WHERE t.id = w.id AND t.ordering_key IS NULL AND (
-            (t.version = w.version AND t.state + 0 = 1)
-            OR (
-                :repeat::boolean AND t.version = w.version + 1 AND t.state + 0 = 2
-                AND t.node = :node::text
-            )
-        )
+        WHERE t.id = w.id AND t.ordering_key IS NULL
+            AND t.version = w.version AND t.state + 0 = 1
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS t
 )
 UPDATE {schema}.task AS t SET
     state = 2,
     version = c.version + 1,
-    deliveries = t.deliveries + CASE t.state WHEN 1 THEN 1 ELSE 0 END,
+    deliveries = t.deliveries + 1,
     node = :node::text,
-    deadline_at = CASE t.state WHEN 1 THEN (SELECT {schema}.now()) + interval '1 second'
+    deadline_at = (SELECT {schema}.now()) + interval '1 second'
         * (:deadlines_s::double precision[])[array_position(:kinds::text[], t.kind)]
-        ELSE t.deadline_at END
 FROM chosen AS c
 WHERE t.ctid = c.place
 RETURNING
