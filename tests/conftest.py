@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 
+from databases import Databases
 from holdfast.clock import SystemClock
 from holdfast.testing.apps import migrate
 from holdfast.testing.pgbouncer import PgBouncer, is_installed
@@ -54,21 +55,32 @@ def migrated(postgres: Server) -> Iterator[str]:
     postgres.drop_database(name)
 
 
+@pytest.fixture(scope="session")
+def databases(postgres: Server, migrated: str) -> Iterator[Databases]:
+    """Copies of it."""
+    databases = Databases(postgres, migrated)
+    yield databases
+    databases.close()
+
+
 @pytest.fixture
-def postgres_url(postgres: Server, migrated: str) -> Iterator[str]:
-    """A fresh database with empty tables; after the test nobody may be connected to it."""
-    yield from _database(postgres, migrated)
+def postgres_url(postgres: Server, databases: Databases) -> Iterator[str]:
+    """A database with empty tables; after the test nobody may be connected to it."""
+    name = databases.taken()
+    yield postgres.url(name)
+    try:
+        _assert_nobody_is_connected(postgres, name)
+    except BaseException:
+        postgres.drop_database(name)
+        raise
+    databases.given_back(name)
 
 
 @pytest.fixture
 def bare_postgres_url(postgres: Server) -> Iterator[str]:
     """A fresh database that knows nothing of us."""
-    yield from _database(postgres, None)
-
-
-def _database(postgres: Server, template: str | None) -> Iterator[str]:
-    name = f"holdfast_{os.getpid()}_{next(_NUMBERS)}"
-    yield postgres.create_database(name, template=template)
+    name = f"holdfast_{os.getpid()}_bare_{next(_NUMBERS)}"
+    yield postgres.create_database(name)
     try:
         _assert_nobody_is_connected(postgres, name)
     finally:

@@ -153,7 +153,8 @@ def shared(size: int, others: Sequence[Holder], me: NodeId, want: Want, now_s: f
     """What a node gets of a limit of `size` slots, beside what the others hold.
 
     While there is enough for all, everybody gets what they want.  Else the nodes share evenly, and
-    what does not divide goes round, a second each: a limit of 1 starves nobody.
+    what does not divide goes round, a second each: a limit of 1 starves nobody.  Who runs more than
+    there is, as when the limit is new, starts nothing in its place.
     """
     free = max(0, size - sum(other.held for other in others))
     wanting = sorted({o.node for o in others if o.wanted and not o.has_ended} | {me})
@@ -163,7 +164,8 @@ def shared(size: int, others: Sequence[Holder], me: NodeId, want: Want, now_s: f
         place = (wanting.index(me) + int(now_s / TURN_S)) % len(wanting)
         even = size // len(wanting) + (place < size % len(wanting))
         target = min(want.wanted, max(left, even))
-    return Share(0, max(want.used, min(target, free)), target)
+    got = min(target, free)
+    return Share(0, max(want.used, got), got)
 
 
 def counted_key(limit: Limit, key: str) -> str | None:

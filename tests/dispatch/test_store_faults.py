@@ -10,6 +10,8 @@ import pytest
 
 from conditions import until
 from holdfast.dispatch.limits import Limits
+from holdfast.errors import StoreUnavailable
+from holdfast.ids import NodeId
 from holdfast.testing.apps import fresh, opened
 from holdfast.testing.faults import FaultyStore
 
@@ -44,6 +46,44 @@ async def test_a_grab_whose_reply_is_lost_is_repeated_and_returns_the_same_tasks
 
         assert set(ran.values()) == {1}
         assert stores[0].calls["grab"] > 1
+
+
+@pytest.mark.req("TASK-93")
+async def test_a_grab_whose_reply_is_lost_together_with_its_partition_runs_all_the_same(store_url):
+    """Its ordering key stands still until then, and nobody else knows of it."""
+    stranger, lost = NodeId("stranger"), []
+
+    def wrap(store):
+        inner = store.grab
+
+        async def grab(triggers, **options):
+            answer = await inner(triggers, **options)
+            if lost:
+                return answer
+            lost.extend(answer.tasks)
+            await store.renew(stranger, lease_s=60.0, queues=["default"], kinds=[])
+            seen = {one.partition: one.epoch for one in await store.holdings("default")}
+            await store.let_go("default", list(seen), node=options["node"])
+            seen = {one.partition: one.epoch for one in await store.holdings("default")}
+            await store.claim("default", seen, node=stranger)
+            raise StoreUnavailable("the answer was lost")
+
+        store.grab = grab
+        return store
+
+    app = fresh(store_url, wrap_store=wrap)
+    ran: Counter[int] = Counter()
+
+    @app.task
+    async def count(number: int) -> None:
+        ran[number] += 1
+
+    async with opened(app), app.node(limits=QUICK) as node:
+        await count.options(ordering_key="k").enqueue(7)
+        await until(lambda: ran[7])
+        await node.drained(10)
+
+    assert len(lost) == 1 and ran == {7: 1}
 
 
 @pytest.mark.req("TASK-89")

@@ -26,6 +26,7 @@ FOUND = {
     600: "a share that was granted for attempts which others had superseded",
     1486: "a grab that was refused for the epoch before, of a task that is ours again",
     1501: "an older version of a task, spilled in place of the newer one",
+    8429: "as many nodes as ran something when a limit was new, each with one task after the other",
 }
 
 

@@ -153,9 +153,21 @@ def test_while_there_is_enough_for_all_everybody_gets_what_they_want():
 
 
 def test_what_others_still_hold_is_not_given_out_though_it_is_ours_by_right():
-    assert shared(10, [Holder(B, 10, 10)], A, a_want(10), 0.0) == Share(0, 0, 5)
-    assert shared(10, [Holder(B, 7, 10)], A, a_want(10), 0.0) == Share(0, 3, 5)
-    assert shared(4, [Holder(B, 9, 9)], A, a_want(2, used=1), 0.0) == Share(0, 1, 2)
+    assert shared(10, [Holder(B, 10, 10)], A, a_want(10), 0.0) == Share(0, 0, 0)
+    assert shared(10, [Holder(B, 7, 10)], A, a_want(10), 0.0) == Share(0, 3, 3)
+    assert shared(4, [Holder(B, 9, 9)], A, a_want(2, used=1), 0.0) == Share(0, 1, 0)
+
+
+def test_those_who_run_more_than_a_new_limit_allows_start_nothing_until_there_is_room():
+    def asked(me: NodeId, others: list[Holder]) -> list[Share]:
+        return [shared(2, others, me, a_want(4, used=1), at) for at in (0.0, 1.0, 2.0)]
+
+    for me, one, two in ((A, B, C), (B, A, C), (C, A, B)):
+        three_run = asked(me, [Holder(one, 1, 4), Holder(two, 1, 4)])
+        two_run = asked(me, [Holder(one, 1, 4), Holder(two, 0, 4)])
+
+        assert three_run == [Share(0, 1, 0)] * 3, "its own may end, and nothing takes its place"
+        assert sorted(share.target for share in two_run) == [0, 1, 1], "two of three seconds"
 
 
 def test_what_is_booked_stays_held_until_it_is_freed():
@@ -166,7 +178,7 @@ def test_what_is_booked_stays_held_until_it_is_freed():
 
 def test_a_node_that_wants_nothing_or_has_ended_takes_no_part_in_sharing():
     assert shared(4, [Holder(B, 0, 0)], A, a_want(9), 0.0).target == 4
-    assert shared(4, [Holder(B, 1, 9, has_ended=True)], A, a_want(9), 0.0) == Share(0, 3, 4)
+    assert shared(4, [Holder(B, 1, 9, has_ended=True)], A, a_want(9), 0.0) == Share(0, 3, 3)
 
 
 def test_what_does_not_divide_goes_round_a_second_each():
