@@ -206,6 +206,24 @@ async def test_what_breaks_on_the_callers_own_thread_leaves_nothing_behind(
     assert len(await waiting_triggers(store)) == before
 
 
+@pytest.mark.usefixtures("slow_is_fine")
+async def test_a_checkpoint_that_is_due_sends_the_next_caller_to_the_writer(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def noted(db: sqlite3.Connection, now: int) -> None:
+        threads.append(threading.current_thread().name)
+
+    await store.enqueue([a_task()])
+    for is_due in (False, True, False):
+        await asyncio.sleep(2 * writer.QUIET_S)
+        monkeypatch.setattr(store._writer._log, "is_due", lambda *_, due=is_due, **__: due)
+        await store._writer.run(noted, is_small=True)
+
+    assert threads == ["MainThread", "MainThread", "holdfast-writer"]
+
+
 async def test_a_quick_read_runs_on_the_callers_own_thread_and_a_slow_one_does_not(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,8 +170,9 @@ class Writer:
                     return WAIT
                 raise self._as_ours(error) from error
             self._committed_at = self._clock.seconds()
-            self._is_quick = self._committed_at - began < INLINE_S
-            if not self._is_quick or self._log.is_due(self.commits):
+            is_due = self._log.is_due(self.commits)  # a checkpoint, which is the writer's
+            self._is_quick = self._committed_at - began < INLINE_S and not is_due
+            if not self._is_quick:
                 self._inline_left = 0
             return result
         finally:
