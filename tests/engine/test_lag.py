@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 from holdfast.clock import SystemClock
 from holdfast.node.lag import Attempt, LoopWatch
@@ -113,6 +113,20 @@ async def test_the_lag_is_told_once_a_second_and_is_small_on_an_idle_loop():
 
         assert loop.time() - before >= 1.9
         assert not running.heard.all(LoopBlocked)
+
+
+def test_the_thread_of_a_watch_ends_with_its_loop_however_that_ended():
+    before = set(threading.enumerate())
+    watch = LoopWatch(list, clock=SystemClock(), events=Events())
+    with closing(asyncio.new_event_loop()) as loop:
+        keeping = loop.create_task(watch.keep())
+        loop.run_until_complete(asyncio.sleep(0.01))
+        (thread,) = set(threading.enumerate()) - before
+
+    thread.join(5)
+
+    assert not thread.is_alive() and not keeping.done()
+    keeping._log_destroy_pending = False  # its node was killed, so to say
 
 
 def test_a_log_line_names_kind_and_duration_and_what_to_do(caplog):

@@ -99,7 +99,7 @@ class LoopWatch:
         self._events.emit(LoopBlocked(late_s, tuple(sorted(kinds)), others))
 
     def _look_on(self, loop: asyncio.AbstractEventLoop, over: threading.Event) -> None:
-        while not over.wait(TICK_S):
+        while not over.wait(TICK_S) and not loop.is_closed():
             if self._clock.seconds() - self._beaten_at < TICK_S + LATE_S:
                 continue
             if (task := asyncio.current_task(loop)) is not None:

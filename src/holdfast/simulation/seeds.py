@@ -8,13 +8,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 
 import msgspec
 
 from holdfast.simulation.run import Result, run
 
 FAULTS = ("kill", "stop", "isolate", "leave", "crash", "drain", "suspend")
-SHARES = 8  # of the seeds a processor: the last ones end about together
+SHARES = 8  # of the seeds a processor, at least: the last ones end about together
+SHARE_MAX = 50  # seeds of one process: what killed nodes leave behind is never cleaned up
 
 
 class Verdict(msgspec.Struct):
@@ -67,8 +69,8 @@ def lived(seeds: Sequence[int], *, processes: int) -> Iterator[Verdict]:
     if processes <= 1 and os.environ.get("PYTHONHASHSEED") == "0":
         yield from (verdict_of(run(seed)) for seed in seeds)
         return
-    shares = [list(seeds[n :: processes * SHARES]) for n in range(processes * SHARES)]
-    waiting = [share for share in shares if share]
+    count = max(processes * SHARES, ceil(len(seeds) / SHARE_MAX))
+    waiting = [share for n in reversed(range(count)) if (share := list(seeds[n::count]))]
     running: list[subprocess.Popen[bytes]] = []
     while waiting or running:
         while waiting and len(running) < processes:
