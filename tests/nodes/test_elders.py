@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,7 @@ async def test_an_elder_that_was_written_behind_its_siblings_goes_before_them(st
     await enqueued(store, 100, ordering_key="key")
     owner = owner_of("second", **SMALL)
     owner.release()
+    owner.store.may_grab.clear()
     intake = owner.dispatcher.intake
     await owner.take([0])
     await until(lambda: len(intake.stored) == 1)
@@ -45,15 +47,10 @@ async def test_an_elder_that_was_written_behind_its_siblings_goes_before_them(st
     assert len((await store.submit_due(limit=10)).triggers) == 1
     await enqueued(store, 100, ordering_key="key")
     owner.dispatcher.hear(())  # a doorbell: nobody says whose elder it is
-    # Mostly it is written; when a refused grab names it first, it is in memory at once.
-    await until(lambda: owner.store.appended[elder, 4] > 0 or elder in intake.known or owner.ids)
-    for _ in range(50):  # a node looks again and again
-        owner.dispatcher.second_look()
-        await asyncio.sleep(0.2)
-        if len(owner.grabbed) == 201:
-            break
+    await until(lambda: owner.store.appended[elder, 4] > 0 and elder not in intake.known)
+    owner.store.may_grab.set()
 
-    assert len(owner.grabbed) == 201
+    await until(lambda: len(owner.grabbed) == 201)
     assert owner.ids[0] == elder
     assert owner.ids == sorted(owner.ids)
 
@@ -73,3 +70,48 @@ async def test_many_keys_that_wait_for_their_elders_leave_room_for_the_others(st
 
     assert owner.ids == others
     assert len(owner.dispatcher.intake.table) <= SMALL["look_ahead"]
+
+
+@pytest.mark.req("TASK-94")
+async def test_an_elder_that_comes_in_lets_its_key_go_on_at_once(store, owner_of):
+    """Its younger sibling was refused for it; nobody looks a second time."""
+    (elder,) = await retried(store, owner_of, ["key"], delay_s=0.0)
+    (younger,) = await enqueued(store, 1, ordering_key="key")
+    owner = owner_of("second")
+    owner.release()
+    await owner.take([0])
+    await until(lambda: owner.dispatcher.intake.table.elders.awaited == {"key": younger})
+
+    assert len((await store.submit_due(limit=10)).triggers) == 1
+    owner.dispatcher.hear(())  # a doorbell: nobody says whose elder it is
+
+    await until(lambda: owner.ids == [elder, younger])
+
+
+@pytest.mark.req("TASK-94")
+async def test_an_elder_that_comes_in_while_its_sibling_is_refused_goes_on_at_once(store, owner_of):
+    """The refusal is on its way back when the elder enters the table."""
+    (elder,) = await retried(store, owner_of, ["key"], delay_s=0.0)
+    (younger,) = await enqueued(store, 1, ordering_key="key")
+    owner = owner_of("second")
+    owner.release()
+    refused, may_answer = asyncio.Event(), asyncio.Event()
+    grab = owner.store.grab
+
+    async def slow_grab(triggers: Any, **options: Any) -> Any:
+        answer = await grab(triggers, **options)
+        if answer.blocked:
+            refused.set()
+            await may_answer.wait()
+        return answer
+
+    owner.store.grab = slow_grab
+    await owner.take([0])
+    await refused.wait()
+
+    assert len((await store.submit_due(limit=10)).triggers) == 1
+    owner.dispatcher.hear(())
+    await until(lambda: elder in owner.dispatcher.intake.known)
+    may_answer.set()
+
+    await until(lambda: owner.ids == [elder, younger])

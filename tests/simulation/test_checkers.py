@@ -59,7 +59,7 @@ SOUND = [
     line(7.0, "fired", schedule="s", slot=7.0),
     line(8.0, "fired", schedule="s", slot=8.0),
     *(line(8.0, "ring", ring="r", number=number) for number in (1, 2, 3)),
-    line(8.0, "idle", node="n", booked=0),
+    line(8.0, "idle", node="n", booked=0, shares=0),
 ]
 
 LIMIT = {"name": "one", "queue": "q", "kind": None, "key": None, "concurrency": 1, "from": 0.0}
@@ -195,7 +195,10 @@ BROKEN: dict[str, list[tuple[str, list[Line]]]] = {
         ),
         ("record 2 was written after 0", [line(1, "ring", ring="r", number=2)]),
     ],
-    "C14 counts": [("still counts 1", [line(5, "idle", node="n", booked=1)])],
+    "C14 counts": [
+        ("still counts 1", [line(5, "idle", node="n", booked=1, shares=0)]),
+        ("still has 2 slots of limits", [line(5, "idle", node="n", booked=0, shares=2)]),
+    ],
     "no bug": [("it broke", [line(5, "bug", what="it broke")])],
 }
 

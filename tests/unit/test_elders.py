@@ -55,6 +55,29 @@ def test_a_task_that_left_and_came_back_is_the_eldest_again():
     assert elders.first("key") == 3
 
 
+def test_a_key_waits_for_an_elder_until_one_comes_in():
+    elders = Elders()
+    elders.add("key", TaskId(7))
+    elders.await_elder("key", TaskId(7))
+    elders.add("key", TaskId(9))
+    elders.add("other", TaskId(1))
+    assert (elders.awaited, elders.came()) == ({"key": 7}, [])
+
+    elders.add("key", TaskId(6))
+
+    assert (elders.awaited, elders.came()) == ({}, ["key"])
+    assert elders.came() == []
+
+
+def test_a_key_does_not_wait_for_an_elder_that_is_here():
+    elders = Elders()
+    elders.add("key", TaskId(3))
+
+    elders.await_elder("key", TaskId(7))
+
+    assert (elders.awaited, elders.came()) == ({}, [])
+
+
 def test_the_table_names_the_eldest_of_a_key_whatever_its_kind_priority_and_level():
     table = TriggerTable(rng=Random(0))
     for id, kind, priority, pass_ in ((8, "mail", 0, 1), (6, "print", 9, 7), (7, "mail", 5, 2)):

@@ -436,12 +436,27 @@ def test_an_elder_that_the_store_names_is_taken_in_if_it_is_news_and_ours():
     intake = an_intake()
     intake.hear([a_trigger(1, version=2)])
 
-    assert not intake.found(a_trigger(1, version=2))
-    assert not intake.found(a_trigger(1, version=1))
-    assert not intake.found(a_trigger(2, partition=7))
-    assert not intake.found(a_trigger(3, "fax"))
-    assert intake.found(a_trigger(4)) and intake.found(a_trigger(1, version=3))
+    for elder in (a_trigger(1), a_trigger(2, partition=7), a_trigger(3, "fax")):
+        intake.found(elder)
+    assert (intake.known, len(intake.table)) == ({1: 2}, 1)
+
+    intake.found(a_trigger(4))
+    intake.found(a_trigger(1, version=3))
+
     assert sorted(taken(intake)) == [(1, 3), (4, 1)]
+
+
+def test_an_elder_that_its_key_waits_for_need_not_wait_for_those_before_it():
+    """Its siblings have the places before it, in memory and in the store, and wait for it."""
+    intake = an_intake()
+    append(intake, *[a_trigger(id, ordering_key="key") for id in (5, 6)])
+    intake.table.elders.await_elder("key", TaskId(5))
+
+    intake.hear([a_trigger(id, ordering_key="key") for id in (7, 4)])
+
+    eldest = intake.table.eldest("key")
+    assert eldest is not None and eldest.id == 4
+    assert list(intake.partitions[0].unwritten) == [7]
 
 
 def test_what_is_put_back_stands_behind_the_others_of_its_pass():

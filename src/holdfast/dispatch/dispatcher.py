@@ -95,7 +95,7 @@ class Dispatcher:
         self._preferred: list[Trigger] = []  # booked in place of younger ones of their keys
         self._busy: dict[str, TaskId] = {}  # ordering keys with a task on its way or running
         self._foreign: dict[str, Running] = {}  # ordering keys that another live node is running
-        self._blocked: set[str] = set()  # ordering keys that wait for an elder
+        self._blocked = table.elders.awaited  # ordering keys that wait for an elder
         self._grabs: set[asyncio.Task[None]] = set()
         self._is_stopping = self._wake_set = False
         self._now = clock.now()  # for bookings: the beginning of the pump
@@ -232,6 +232,8 @@ class Dispatcher:
     def _pump(self) -> None:
         self._wake_set = False
         self._now = self._clock.now()
+        for key in self._table.elders.came():
+            self._unblock(key)
         while self._has_room_to_grab():
             batch: list[Trigger] = []
             take, book = self._table.take, self._book
@@ -369,8 +371,7 @@ class Dispatcher:
                 intake.decided(id, trigger.version)
                 self._lost(trigger)
         for elder in grab.elders:
-            if intake.found(elder) and elder.ordering_key is not None:
-                self._unblock(elder.ordering_key)
+            intake.found(elder)
         if self._events.wanted:
             self._tell(grab.tasks)
         if grab.tasks:
@@ -467,7 +468,7 @@ class Dispatcher:
             self._gate.free(trigger, is_lost=True)
         self._free(trigger.id)
         if is_blocked and trigger.ordering_key is not None:
-            self._blocked.add(trigger.ordering_key)
+            self._table.elders.await_elder(trigger.ordering_key, trigger.id)
         if trigger.partition not in self.intake.partitions and trigger.partition != ANYONE:
             self.intake.finished(trigger.id, trigger.version)  # its new owner will see it
             return
@@ -512,5 +513,5 @@ class Dispatcher:
         return trigger
 
     def _unblock(self, key: str) -> None:
-        self._blocked.discard(key)
+        self._blocked.pop(key, None)
         self._release(key)

@@ -166,7 +166,7 @@ class Intake:
         """Take in hints from the bus or an early read; answers what did not fit into memory."""
         left: list[Trigger] = []
         known, partitions, table = self.known, self.partitions, self.table
-        decided = self._decided
+        decided, elders = self._decided, self.table.elders
         for trigger in triggers:
             id = trigger.id
             if known.get(id, 0) >= trigger.version or decided.get(id, 0) >= trigger.version:
@@ -184,6 +184,9 @@ class Intake:
                 continue  # it keeps its turn
             if not self._handles(trigger.kind):
                 self._set_unhandled(trigger)
+                continue
+            if elders.awaited and elders.is_awaited(trigger):
+                self.offer_behind(trigger)  # its siblings hold the places before it, and wait
                 continue
             column = Column(trigger.priority, trigger.kind)
             backlog = self.backlog(partition, column)
@@ -426,17 +429,14 @@ class Intake:
         self.table.add(trigger, self._now_level(trigger), lane, was_here=True)
         self.known[trigger.id] = trigger.version
 
-    def found(self, elder: Trigger) -> bool:
-        """Take in an elder that the store named, wherever it stands; False: no news, or not ours.
+    def found(self, elder: Trigger) -> None:
+        """Take in an elder that the store named, wherever it stands, if it is news and ours.
 
         Its siblings may fill the memory of their lane, and it may stand behind them in the store.
         """
-        if elder.partition not in self.partitions:
-            return False
-        if self.known.get(elder.id, 0) >= elder.version or not self._handles(elder.kind):
-            return False
-        self.offer_behind(elder)
-        return True
+        is_known = self.known.get(elder.id, 0) >= elder.version
+        if elder.partition in self.partitions and not is_known and self._handles(elder.kind):
+            self.offer_behind(elder)
 
     def _stored_lane(self, trigger: Trigger) -> str:
         lanes = [p.entry.lane for p in self.places_of(trigger.id) if p.entry.lane]

@@ -71,7 +71,7 @@ class TriggerTable:
         self._next_arrival = counting(1).__next__
         self._next_turn = counting(1).__next__
         self._items: dict[TaskId, Item] = {}
-        self._elders = Elders()
+        self.elders = Elders()
         self._kinds: dict[str, Kind] = {}
         self._rows: dict[int, Row] = {}  # by priority, first to last
         self._full: list[Kind] = []
@@ -142,7 +142,7 @@ class TriggerTable:
         item = _new(Item, (trigger, level, self._next_arrival()))
         items[trigger.id] = item
         if trigger.ordering_key is not None:
-            self._elders.add(trigger.ordering_key, trigger.id)
+            self.elders.add(trigger.ordering_key, trigger.id)
         may_lead = column.add(item, lane)
         if column.number == UNLISTED or (may_lead and self._by_arrival):
             self._list(column)
@@ -155,12 +155,12 @@ class TriggerTable:
 
     def eldest(self, key: str) -> Trigger | None:
         """The eldest task of this ordering key that stands here, in whichever column."""
-        id = self._elders.first(key)
+        id = self.elders.first(key)
         return None if id is None else self._items[id].trigger
 
     def _leave_key(self, trigger: Trigger) -> None:
         if trigger.ordering_key is not None:
-            self._elders.leave(trigger.ordering_key, trigger.id)
+            self.elders.leave(trigger.ordering_key, trigger.id)
 
     def size_of(self, priority: int, kind: str) -> int:
         """How many triggers of this column are here, those held back included."""

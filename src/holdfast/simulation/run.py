@@ -9,6 +9,7 @@ import asyncio
 import gc
 import logging
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -206,20 +207,21 @@ async def live(place: Place) -> list[Violation]:
     found = [Violation("simulation", repr(one)) for one in ended if isinstance(one, Exception)]
     found += verify(place.history.lines, is_over=False)
     place.is_deployed = True
-    for node in list(cluster.nodes):
-        if node.is_partial:
-            node.leave()
-        if node.process.is_dead or node.is_leaving:
-            cluster.replace(node)
+    for program in list(cluster.nodes):
+        if program.is_partial:
+            program.leave()
+        if program.process.is_dead or program.is_leaving:
+            cluster.replace(program)
     await cluster.heal()
     for one_using in using:
         await one_using
     for user in everybody:
         await place.world.start(user.process, user.tidy_up())
     await _rest(place, users)
-    for node in cluster.nodes:
-        booked = 0 if node.node is None else node.node.in_flight
-        place.tell("idle", node=node.process.name, booked=booked)
+    for program in cluster.nodes:
+        if (node := program.node) is not None:
+            shares = place.truth.shares_of(node.id)
+            place.tell("idle", node=program.process.name, booked=node.in_flight, shares=shares)
     try:
         await cluster.leave()
     except TimeoutError:
@@ -275,7 +277,9 @@ def _silence() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # the killed never end their awaits
+            gc.collect()
         LOGGER.setLevel(level)
         sys.unraisablehook = hook
 

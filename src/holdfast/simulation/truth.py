@@ -255,6 +255,11 @@ class Truth(ModelStore):
                 )
         return version
 
+    def shares_of(self, node: NodeId) -> int:
+        """Slots of limits that this node may use."""
+        held = (rows[node][1].held for rows in self._shares.values() if node in rows)
+        return sum(held)
+
 
 def request_of(new: NewTask) -> str | None:
     """The number that the workload gave to a request, from the task's metadata."""

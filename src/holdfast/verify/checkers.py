@@ -286,10 +286,12 @@ def no_loss(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def counts_are_zero(lines: Sequence[Line]) -> Iterator[str]:
-    """C14: when nothing is left to do, nothing is booked."""
+    """C14: when nothing is left to do, nothing is booked, and limits are there for others."""
     for line in _of(lines, "idle"):
         if line["booked"]:
             yield f"{line['node']} still counts {line['booked']}"
+        if line["shares"]:
+            yield f"{line['node']} still has {line['shares']} slots of limits"
 
 
 SAFETY: tuple[tuple[str, Checker], ...] = (
