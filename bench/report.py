@@ -131,9 +131,10 @@ def _best(
 
 def _where(where: Mapping[str, Any]) -> str:
     redis = f", Redis {where['redis']}" if where["redis"] else ""
+    rounds = "one round" if where["rounds"] == 1 else f"{where['rounds']} rounds"
     return (
         f"Measured on {where['machine']}, Python {where['python']}, PostgreSQL {where['postgres']}"
-        f"{redis}, Holdfast at {where['holdfast']}; {where['rounds']} round(s) in "
+        f"{redis}, Holdfast at {where['holdfast']}; {rounds} in "
         f"{where['took_s'] / 60:.0f} minutes, everybody in turn in each. Median, and in brackets "
         "the lowest and the highest round."
     )
