@@ -11,6 +11,7 @@ from holdfast.simulation.seeds import verdict_of
 
 
 def main() -> None:
+    sys.unraisablehook = lambda _: None  # killed nodes leave coroutines that nobody ends
     for seed in map(int, sys.argv[1:]):
         sys.stdout.buffer.write(msgspec.json.encode(verdict_of(run(seed))) + b"\n")
         sys.stdout.buffer.flush()
