@@ -219,7 +219,8 @@ def missing(file: Path, ids: Sequence[int], done: Sequence[int]) -> list[str]:
         return [f"the file cannot be read: {error}"]
     finally:
         db.close()
-    lost = [f"task {id} was answered and is not there" for id in ids if id not in hot | kept.keys()]
+    there = hot | kept.keys()
+    lost = [f"task {id} was answered and is not there" for id in ids if id not in there]
     lost += [f"the outcome of task {id} was recorded and is not there" for id in done if id in hot]
     lost += [f"task {id} has {count} outcomes" for id, count in kept.items() if count > 1]
     return lost
