@@ -37,7 +37,7 @@ class Elders:
             self.awaited[key] = id
 
     def is_awaited(self, trigger: Trigger) -> bool:
-        """Whether its key waits for this one, or for another elder behind it."""
+        """Whether its key waits for an elder, and this is one."""
         key = trigger.ordering_key
         return key is not None and trigger.id < self.awaited.get(key, trigger.id)
 
