@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 import pytest
 
 from conditions import until
+from holdfast import State
 from holdfast.dispatch.limits import Limits
 from holdfast.errors import Refused, StoreUnavailable
-from holdfast.store import Level
-from holdfast.telemetry.events import PartitionLost
+from holdfast.store import Answer, Level
+from holdfast.telemetry.events import BugFound, PartitionLost
 from holdfast.testing.apps import fresh, opened
 from holdfast.testing.contracts.builders import eventually
 from holdfast.testing.recorder import Recorder
@@ -80,7 +82,8 @@ class Rig:
     async def enqueue(self) -> None:
         handles = await self._count.enqueue_many([(number,) for number in range(20)])
         self.store.id = handles[SPOILT].id
-        self.partition = (await handles[SPOILT].task()).partition
+        self.handle = handles[SPOILT]
+        self.partition = (await self.handle.task()).partition
 
     @property
     def levels(self) -> list[Level]:
@@ -141,6 +144,65 @@ async def test_when_the_new_write_fails_the_partition_is_given_up_and_the_trigge
                 rig.store.is_spoilt = False
                 await until(lambda: all_ran(rig))
                 await node.drained(10)
+
+
+@pytest.mark.req("FAIR-53", "TASK-89")
+async def test_a_later_version_of_a_task_that_stands_apart_is_started_as_any_other(store_url):
+    """The first one stands apart all the while; what it waits for no longer matters."""
+    rig = Rig(store_url, Refused("a value of this row cannot be read"))
+    limits = replace(QUICK, retry_s_max=60.0)
+    async with opened(rig.app):
+        await rig.enqueue()
+        with Recorder(rig.app.events) as heard:
+            async with rig.app.node(limits=limits) as node:
+                await until(lambda: others_ran(rig) and rig.store.refused >= 1)
+                rig.store.is_spoilt = False
+                client = await rig.app.client()
+                assert await client.reschedule(rig.handle.id, delay_s=0.2) is Answer.OK
+                await until(lambda: all_ran(rig))
+                await until(lambda: not node.in_flight)
+
+            assert (await rig.handle.task()).state is State.DONE
+            assert heard.all(BugFound) == []
+
+
+@pytest.mark.req("TASK-93")
+async def test_a_grab_that_breaks_is_told_and_the_next_one_goes_on(store_url):
+    """As a mistake of ours would: its answer names a task that nobody asked for."""
+    app = fresh(store_url, wrap_store=Confused)
+    ran: Counter[int] = Counter()
+
+    @app.task
+    async def count(number: int) -> None:
+        ran[number] += 1
+
+    async with opened(app):
+        with Recorder(app.events) as heard:
+            async with app.node(limits=QUICK, drain_s=0.1):
+                await count.enqueue(1)
+                bug = await heard.until(BugFound)
+                await count.enqueue(2)
+                await until(lambda: ran[2] == 1)
+
+        assert bug.what.startswith("a grab broke: KeyError")
+
+
+class Confused:
+    """The real store, whose first grab answers for another task than the one that was asked for."""
+
+    def __init__(self, store) -> None:
+        self._store = store
+        self._is_first = True
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def grab(self, triggers, **named):
+        found = await self._store.grab(triggers, **named)
+        if self._is_first and found.tasks:
+            self._is_first = False
+            found = replace(found, tasks=[found.tasks[0]._replace(id=0)])
+        return found
 
 
 async def is_acked(rig: Rig, level: Level) -> bool:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import holdfast.node.node
 from conditions import until
 from holdfast import Again, FixedSlots, Retry, State, current_task
 from holdfast.dispatch.limits import Limits
-from holdfast.errors import ConfigurationError, UnknownQueue
+from holdfast.errors import ConfigurationError, StoreUnavailable, UnknownQueue
 from holdfast.store import Filter
 from holdfast.telemetry.events import TaskEnqueued, TaskGrabbed, TriggersPublished
 
@@ -309,6 +311,97 @@ async def test_what_does_not_end_in_time_is_handed_back_at_once_and_counts_no_fa
     async with app.node():
         assert await handle.result(timeout=10) == "elsewhere"
     assert started == [1, 1]
+
+
+class Away:
+    """The real store; `fails` names the calls that fail, and `hangs` lets every call wait."""
+
+    def __init__(self, store) -> None:
+        self._store = store
+        self.fails: set[str] = set()
+        self.hangs = False
+        self.gone_on = asyncio.Event()
+
+    def __getattr__(self, name):
+        found = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def call(*args, **named):
+            if self.hangs:
+                await self.gone_on.wait()
+            if name in self.fails:
+                raise StoreUnavailable(f"the answer of {name} was lost")
+            return await found(*args, **named)
+
+        return call
+
+    def come_back(self) -> None:
+        self.fails, self.hangs = set(), False
+        self.gone_on.set()
+
+
+@pytest.mark.req("TASK-86")
+async def test_a_good_bye_that_fails_takes_no_time_from_the_attempts(make_app):
+    stores: list[Away] = []
+    app = await make_app(wrap_store=lambda store: stores.append(Away(store)) or stores[-1])
+    running = asyncio.Event()
+
+    @app.task
+    async def slow() -> str:
+        running.set()
+        await asyncio.sleep(0.3)
+        return "ended"
+
+    async with app.node(drain_s=10):
+        handle = await slow.enqueue()
+        await running.wait()
+        for store in stores:
+            store.fails = {"look", "renew", "allot", "end"}
+    for store in stores:
+        store.come_back()
+
+    assert (await handle.task()).state is State.DONE
+    assert await handle.result(timeout=1) == "ended"
+
+
+@pytest.mark.req("TASK-86")
+async def test_with_the_store_away_a_node_that_leaves_stops_its_attempts(make_app, monkeypatch):
+    monkeypatch.setattr(holdfast.node.node, "LEAVING_S", 0.3)
+    stores: list[Away] = []
+    app = await make_app(wrap_store=lambda store: stores.append(Away(store)) or stores[-1])
+    running, stopped = asyncio.Event(), []
+
+    @app.task
+    async def endless() -> None:
+        running.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.05)  # it cleans up
+            stopped.append(True)
+            raise
+
+    try:
+        async with app.node(drain_s=0.1):
+            handle = await endless.enqueue()
+            await running.wait()
+            for store in stores:
+                store.hangs = True
+        assert stopped == [True], "and not when its loop ends"
+    finally:
+        for store in stores:
+            store.come_back()
+    task = await until_state(handle, State.SUBMITTED)
+    assert task.attempts == 0, "handed back as soon as the store is there again"
+
+
+async def until_state(handle, state):
+    """The task, as soon as it is in this state."""
+    async with asyncio.timeout(10):
+        while (task := await handle.task()).state is not state:
+            await asyncio.sleep(0.02)
+    return task
 
 
 @pytest.mark.req("ALL-6")

@@ -26,6 +26,8 @@ FOUND = {
     600: "a share that was granted for attempts which others had superseded",
     1486: "a grab that was refused for the epoch before, of a task that is ours again",
     1501: "an older version of a task, spilled in place of the newer one",
+    2101: "a task that was grabbed while an older version of it stood apart, and never started",
+    3111: "attempts that a node left behind because its good-bye failed",
     8429: "as many nodes as ran something when a limit was new, each with one task after the other",
 }
 
@@ -51,6 +53,14 @@ def test_no_seed_breaks_a_promise():
 
     assert summary.seeds >= SEEDS
     assert [fault for fault in FAULTS if not summary.counts[fault]] == []
+
+
+@pytest.mark.whole
+def test_a_seed_comes_to_the_same_alone_and_after_another_one():
+    (alone,) = lived([3111], processes=1)
+    *_, after = lived([2911, 3111], processes=1)
+
+    assert after == alone
 
 
 def test_a_seed_draws_the_same_plan_every_time():

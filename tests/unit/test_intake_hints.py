@@ -432,6 +432,26 @@ def test_what_cannot_be_grabbed_is_forgotten_when_its_partition_has_gone():
     assert not intake.known
 
 
+def test_what_cannot_be_grabbed_is_not_written_anew_when_its_task_has_moved_on():
+    intake = an_intake()
+    partition = only(intake)
+    append(intake, a_trigger(1), a_trigger(2), a_trigger(3), early=True)
+    assert taken(intake) == [(1, 1), (2, 1), (3, 1)]
+    backlog = partition.columns[MAIL]
+    decide(intake, 2)
+    intake.known[TaskId(2)] = 3  # grabbed at its next version, and running
+    intake.hear([a_trigger(1, version=3)])
+    assert partition.unwritten == {1: a_trigger(1, version=3)}
+    partition.remembered[TaskId(3)] = 3  # its next version stands in the backlog
+
+    for id in (1, 2, 3):
+        intake.write_anew(a_trigger(id))
+
+    assert partition.unwritten == {1: a_trigger(1, version=3)} and not partition.anew
+    assert intake.known == {2: 3}
+    assert backlog.loaded == 0, "their old places are done"
+
+
 def test_an_elder_that_the_store_names_is_taken_in_if_it_is_news_and_ours():
     intake = an_intake()
     intake.hear([a_trigger(1, version=2)])

@@ -80,9 +80,10 @@ def _live_through(seeds: range, processes: int) -> None:
 def _replay(seed: int, *, trace: bool, out: Path | None) -> None:
     import msgspec
 
-    from holdfast.simulation.run import run
+    from holdfast.simulation.run import end_quietly, run
     from holdfast.verify.history import write_history
 
+    end_quietly()
     result = run(seed, trace=trace)
     if trace:
         typer.echo(str(result.plan))

@@ -24,6 +24,7 @@ from holdfast.limit import Mode
 from holdfast.store import Grab, Loaded, Running, Store
 from holdfast.task import Grabbed, TaskId, Trigger
 from holdfast.telemetry.events import (
+    BugFound,
     Events,
     GrabLost,
     PartitionTaken,
@@ -90,7 +91,7 @@ class Dispatcher:
         self._may_act = may_act  # a node without a lease grabs nothing
         self._booked: dict[TaskId, Trigger] = {}
         self._later: dict[TaskId, Trigger] = {}  # wait for an older attempt of the same task
-        self._spoilt: set[TaskId] = set()  # cannot be grabbed, and wait to be written anew
+        self._spoilt: dict[TaskId, Trigger] = {}  # cannot be grabbed, wait to be written anew
         self._misjudged: dict[TaskId, str] = {}  # the booking policy raised: why
         self._preferred: list[Trigger] = []  # booked in place of younger ones of their keys
         self._busy: dict[str, TaskId] = {}  # ordering keys with a task on its way or running
@@ -275,6 +276,8 @@ class Dispatcher:
 
     def _grab_ended(self, grab: asyncio.Task[None]) -> None:
         self._grabs.discard(grab)
+        if not grab.cancelled() and (error := grab.exception()) is not None:
+            self._events.emit(BugFound(f"a grab broke: {error!r}"))
         self._pump()
 
     def _runs_low(self) -> bool:
@@ -350,7 +353,8 @@ class Dispatcher:
         grab = await self._grab(batch, spoilt)
         for trigger in spoilt:
             self._set_apart(trigger)
-        batch = [trigger for trigger in batch if trigger.id not in self._spoilt]
+        if spoilt:
+            batch = [trigger for trigger in batch if trigger not in spoilt]
         won = {task.id for task in grab.tasks}
         undecided, blocked = set(grab.undecided), set(grab.blocked)
         if self._gate is not None and undecided and len(undecided) + len(won) == len(batch):
@@ -445,12 +449,14 @@ class Dispatcher:
     def _set_apart(self, trigger: Trigger) -> None:
         """This trigger cannot be grabbed: it gives its slot back and stands behind the others."""
         self._free(trigger.id)
-        self._spoilt.add(trigger.id)
+        self._spoilt[trigger.id] = trigger
         self._loop.call_later(self._limits.retry_s_max, self._write_anew, trigger)
         self.slot_freed()
 
     def _write_anew(self, trigger: Trigger) -> None:
-        self._spoilt.discard(trigger.id)
+        if self._spoilt.get(trigger.id) is not trigger:
+            return  # a later version of its task stands apart instead
+        del self._spoilt[trigger.id]
         self.intake.write_anew(trigger)
         self.books.nudge()
 

@@ -408,16 +408,26 @@ class Intake:
         return True
 
     def write_anew(self, trigger: Trigger) -> None:
-        """Append a trigger that cannot be grabbed once more, at the end; then ack its old place."""
+        """Append a trigger that cannot be grabbed once more, at the end; then ack its old place.
+
+        Not when its task has moved on, or when the partition has a new owner, who will see it.
+        """
+        id = trigger.id
         partition = self.partitions.get(trigger.partition)
-        if partition is None:
-            self.finished(trigger.id, trigger.version)  # its new owner will see it
+        if partition is None or self._newest(partition, id) > trigger.version:
+            self.finished(id, trigger.version)
             return
-        self.known.pop(trigger.id, None)
-        partition.remembered.pop(trigger.id, None)
-        partition.unwritten[trigger.id] = trigger
+        self.known.pop(id, None)
+        partition.remembered.pop(id, None)
+        partition.unwritten[id] = trigger
         partition.awaiting.add(Column(trigger.priority, trigger.kind))
-        partition.anew.add(trigger.id)
+        partition.anew.add(id)
+
+    def _newest(self, partition: Partition, id: TaskId) -> int:
+        """The latest version of the task that has come in."""
+        unwritten = partition.unwritten.get(id)
+        written = max(self.known.get(id, 0), partition.remembered.get(id, 0))
+        return written if unwritten is None else max(written, unwritten.version)
 
     def offer_behind(self, trigger: Trigger) -> None:
         """Put a trigger that could not be grabbed now back into the table, behind the others.

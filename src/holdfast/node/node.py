@@ -158,30 +158,42 @@ class Node:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Graceful: no new grabs, running attempts finish, the rest goes on at other nodes."""
+        """Graceful: no new grabs, running attempts finish, the rest goes on at other nodes.
+
+        With the store away there is no telling the others, and our lease ends by itself; attempts
+        have their time all the same, and none of them is left behind.
+        """
         await self._bus.unsubscribe(self._hear)
+        workers, drain_s = self._workers.values(), self._settings.drain_s
         try:
-            # With the store away there is no telling the others; our lease then ends by itself.
-            async with asyncio.timeout(self._settings.drain_s + LEAVING_S):
+            async with asyncio.timeout(drain_s + LEAVING_S):
                 for dispatcher in self._dispatchers.values():
                     await dispatcher.stop()
                 self._is_retiring = True
                 await self._duties.stop()
-                await self._beat()  # others may have the partitions before our attempts end
-                workers = self._workers.values()
-                await asyncio.gather(*(w.drained(self._settings.drain_s) for w in workers))
+                # Others may have the partitions before our attempts end.
+                await self._try_to_leave(self._beat())
+                await asyncio.gather(*(worker.drained(drain_s) for worker in workers))
                 await self._stop_loops()
                 for gate in self._gates.values():
-                    await gate.close()
-                await self._coordinator.leave()
-        except Exception as left_behind:
+                    await self._try_to_leave(gate.close())
+                await self._try_to_leave(self._coordinator.leave())
+        except TimeoutError as left_behind:
             self._failed("leave", left_behind)
         finally:
             await self._stop_loops()
+            await asyncio.gather(*(worker.ended(0.0) for worker in workers))
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._processes.close()
             self._suspects.close()
             self._events.emit(NodeStopped(self.id))
+
+    async def _try_to_leave(self, step: Coroutine[Any, Any, object]) -> None:
+        """One word of the good-bye: if it fails, the next ones are said all the same."""
+        try:
+            await step
+        except Exception as error:
+            self._failed("leave", error)
 
     async def _stop_loops(self) -> None:
         await self._duties.stop()

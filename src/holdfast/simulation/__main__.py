@@ -6,12 +6,12 @@ import sys
 
 import msgspec
 
-from holdfast.simulation.run import run
+from holdfast.simulation.run import end_quietly, run
 from holdfast.simulation.seeds import verdict_of
 
 
 def main() -> None:
-    sys.unraisablehook = lambda _: None  # killed nodes leave coroutines that nobody ends
+    end_quietly()
     for seed in map(int, sys.argv[1:]):
         sys.stdout.buffer.write(msgspec.json.encode(verdict_of(run(seed))) + b"\n")
         sys.stdout.buffer.flush()

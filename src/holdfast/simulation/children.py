@@ -11,7 +11,7 @@ from typing import Any, Self
 from holdfast.handler import Handler
 from holdfast.simulation.world import here
 from holdfast.task import Grabbed
-from holdfast.worker import processes, verdict, wire
+from holdfast.worker import alone, processes, verdict, wire
 from holdfast.worker.child import _raised, _run_transactional
 from holdfast.worker.running import call, ended_later
 from holdfast.worker.verdict import ProcessLost, TimeLimitExceeded
@@ -134,11 +134,12 @@ def _rng() -> Any:
 
 @contextmanager
 def simulated_children() -> Iterator[None]:
-    """Inside, pools start simulated processes."""
+    """Inside, pools start simulated processes, whatever program this is."""
     pools: Any = processes
-    real = pools.Child, pools.STARTS_MAX
-    pools.Child, pools.STARTS_MAX = SimulatedChild, STARTS_MAX
+    programs: Any = alone
+    real = pools.Child, pools.STARTS_MAX, programs._main_module
+    pools.Child, pools.STARTS_MAX, programs._main_module = SimulatedChild, STARTS_MAX, lambda: None
     try:
         yield
     finally:
-        pools.Child, pools.STARTS_MAX = real
+        pools.Child, pools.STARTS_MAX, programs._main_module = real

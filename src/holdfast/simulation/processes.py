@@ -60,10 +60,6 @@ class Place:
         """The kinds of this seed's program."""
         return (*handlers(), *(wild_handlers() if self.plan.habits else ()))
 
-    def is_at_rest(self) -> bool:
-        """Whether nothing waits or runs in the store."""
-        return not self.truth.is_busy
-
     def tell(self, op: str, **fields: Any) -> None:
         self.history.add(self.world.seconds(), op, **fields)
 
@@ -157,17 +153,26 @@ class NodeProgram(Program):
         while not self._may_leave.is_set():
             try:
                 settings = settings_of(self.place.plan)
-                async with self.app.node(self.queues, settings=settings) as self.node:
-                    self.process.node = self.node.id
-                    ticking = self._write_log(self.node.id)
+                async with self.app.node(self.queues, settings=settings) as node:
+                    self.node = node
+                    self.process.node = node.id
+                    ticking = self._write_log(node.id)
                     await self._may_leave.wait()
                     if ticking is not None:
                         ticking.cancel()
+                self._look_back(node)
             except HoldfastError:
                 await asyncio.sleep(START_AGAIN_S)
             finally:
                 self.node = None
         self.ended.set()
+
+    def _look_back(self, node: Node) -> None:
+        """A node that has left runs nothing that somebody could still wait for."""
+        for run in [run for worker in node._workers.values() for run in worker.runs]:
+            if not run.attempt.done() and not run.is_abandoned:
+                what = f"an attempt of kind {run.tasks[0].kind!r} was left behind"
+                self.place.tell("bug", what=what, node=self.process.name)
 
     def _write_log(self, node: NodeId) -> asyncio.Task[None] | None:
         """Take part in the log of a ring, as the order of all changes will be one."""

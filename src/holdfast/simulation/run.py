@@ -114,6 +114,12 @@ class Cluster:
                 self.place.world.go_on(node.process)
         self.place.tell("healed")
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing waits or runs, in the store or in the memory of a node."""
+        nodes = [program.node for program in self.nodes]
+        return not self.place.truth.is_busy and all(node is None or node.is_idle for node in nodes)
+
     async def leave(self) -> None:
         """All nodes end gracefully, one after the other."""
         for node in self.nodes:
@@ -217,7 +223,7 @@ async def live(place: Place) -> list[Violation]:
         await one_using
     for user in everybody:
         await place.world.start(user.process, user.tidy_up())
-    await _rest(place, users)
+    await _rest(cluster, users)
     for program in cluster.nodes:
         if (node := program.node) is not None:
             shares = place.truth.shares_of(node.id)
@@ -229,11 +235,12 @@ async def live(place: Place) -> list[Violation]:
     return found + [one for one in verify(place.history.lines) if one not in found]
 
 
-async def _rest(place: Place, users: Users) -> None:
+async def _rest(cluster: Cluster, users: Users) -> None:
     """Wait until every task has come to rest and every node is idle, or until it takes too long."""
+    place = cluster.place
     moves, since_s = place.truth.moves, place.world.seconds()
     until_s = since_s + REST_S_MAX
-    while place.world.seconds() < min(since_s + STILL_S_MAX, until_s) and not place.is_at_rest():
+    while place.world.seconds() < min(since_s + STILL_S_MAX, until_s) and not cluster.is_at_rest:
         if place.truth.moves != moves:
             moves, since_s = place.truth.moves, place.world.seconds()
         await asyncio.sleep(LOOK_S)
@@ -270,18 +277,30 @@ def _unhandled(place: Place, seen: dict[str, Any]) -> None:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Thousands of injected faults are no news; a history has all of them."""
+    """Thousands of injected faults are no news; a history has all of them.
+
+    Garbage is collected when a seed is over: what that closes must not depend on what the process
+    did before.
+    """
     level, hook = LOGGER.level, sys.unraisablehook
     LOGGER.setLevel(logging.CRITICAL + 1)
     sys.unraisablehook = lambda _: None
+    gc.disable()
     try:
         yield
     finally:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # the killed never end their awaits
             gc.collect()
+        gc.enable()
         LOGGER.setLevel(level)
         sys.unraisablehook = hook
+
+
+def end_quietly() -> None:
+    """What killed processes left open is closed with the interpreter, which is no news."""
+    sys.unraisablehook = lambda _: None
+    warnings.simplefilter("ignore", RuntimeWarning)
 
 
 def _bury(world: SeededWorld) -> None:

@@ -256,7 +256,7 @@ class IncidentRaised:
 
 @dataclass(frozen=True, slots=True)
 class BugFound:
-    """Something that cannot happen happened and was repaired.  Please report it."""
+    """Something that cannot happen happened; the rest goes on.  Please report it."""
 
     what: str
 

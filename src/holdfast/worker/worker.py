@@ -122,8 +122,13 @@ class Worker:
             self._events.emit(AttemptTakenBack(id, run.version_of(id), kind))
 
     async def drained(self, within_s: float) -> None:
+        """Let running attempts end as `ended` does, and wait until the store has their outcomes."""
+        await self.ended(within_s)
+        await self._settler.flushed()
+
+    async def ended(self, within_s: float) -> None:
         """Let running attempts finish; hand back at once what still runs after `within_s`."""
-        runs = {run.attempt: run for run in self._runs.values()}
+        runs = {run.attempt: run for run in self._runs.values() if not run.is_abandoned}
         if runs:
             _, late = await asyncio.wait(runs, timeout=within_s)
             for attempt in late:
@@ -132,7 +137,6 @@ class Worker:
                 _, deaf = await asyncio.wait(late, timeout=STOP_S)
                 for attempt in deaf:
                     self._abandon(runs[attempt], verdict.handed_back)
-        await self._settler.flushed()
 
     # ── one attempt ───────────────────────────────────────────────────────────────────────
 
