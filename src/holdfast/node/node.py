@@ -178,7 +178,7 @@ class Node:
                 for gate in self._gates.values():
                     await self._try_to_leave(gate.close())
                 await self._try_to_leave(self._coordinator.leave())
-        except TimeoutError as left_behind:
+        except Exception as left_behind:
             self._failed("leave", left_behind)
         finally:
             await self._stop_loops()
