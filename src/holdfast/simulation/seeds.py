@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -62,7 +63,7 @@ def verdict_of(result: Result) -> Verdict:
 
 
 def lived(seeds: Sequence[int], *, processes: int) -> Iterator[Verdict]:
-    """Every seed's verdict, in the order in which they end.
+    """Every seed's verdict, in the order in which their shares end.
 
     Each in a process whose hashes do not vary: the order of sets is a part of a history.
     """
@@ -70,24 +71,19 @@ def lived(seeds: Sequence[int], *, processes: int) -> Iterator[Verdict]:
         yield from (verdict_of(run(seed)) for seed in seeds)
         return
     count = max(processes * SHARES, ceil(len(seeds) / SHARE_MAX))
-    waiting = [share for n in reversed(range(count)) if (share := list(seeds[n::count]))]
-    running: list[subprocess.Popen[bytes]] = []
-    while waiting or running:
-        while waiting and len(running) < processes:
-            running.append(_started(waiting.pop()))
-        yield from _read(running.pop(0))
+    shares = [share for n in range(count) if (share := list(seeds[n::count]))]
+    with ThreadPoolExecutor(processes) as pool:
+        living = [pool.submit(lived_apart, share) for share in shares]
+        try:
+            for ended in as_completed(living):
+                yield from ended.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _started(seeds: Iterable[int]) -> subprocess.Popen[bytes]:
+def lived_apart(seeds: Iterable[int]) -> list[Verdict]:
+    """What these seeds came to, in a process of their own."""
     command = [sys.executable, "-m", "holdfast.simulation", *map(str, seeds)]
     environ = os.environ | {"PYTHONHASHSEED": "0"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, env=environ)
-
-
-def _read(child: subprocess.Popen[bytes]) -> Iterator[Verdict]:
-    assert child.stdout is not None
-    with child, child.stdout:
-        for line in child.stdout:
-            yield msgspec.json.decode(line, type=Verdict)
-    if child.returncode:
-        raise RuntimeError(f"a process of the simulation ended with {child.returncode}")
+    done = subprocess.run(command, stdout=subprocess.PIPE, env=environ, check=True)
+    return [msgspec.json.decode(line, type=Verdict) for line in done.stdout.splitlines()]
