@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
 from dataclasses import replace
 
@@ -32,6 +33,8 @@ class Spoiling:
         self._error = error
         self.is_spoilt = True
         self.fails_append = False
+        self.may_fail = asyncio.Event()
+        self.may_fail.set()
         self.refused = 0
         self.written: dict[int, list[Level]] = defaultdict(list)
         self.id = 0
@@ -42,6 +45,7 @@ class Spoiling:
     async def grab(self, triggers, **named):
         if self.is_spoilt and any(trigger.id == self.id for trigger in triggers):
             self.refused += 1
+            await self.may_fail.wait()
             raise self._error
         return await self._store.grab(triggers, **named)
 
@@ -164,6 +168,25 @@ async def test_a_later_version_of_a_task_that_stands_apart_is_started_as_any_oth
 
             assert (await rig.handle.task()).state is State.DONE
             assert heard.all(BugFound) == []
+
+
+@pytest.mark.req("FAIR-53", "TASK-89")
+async def test_a_later_version_that_came_during_the_grab_goes_on_when_that_has_failed(store_url):
+    rig = Rig(store_url, Refused("a value of this row cannot be read"))
+    limits = replace(QUICK, retry_s_max=60.0)
+    async with opened(rig.app):
+        await rig.enqueue()
+        rig.store.may_fail.clear()
+        async with rig.app.node(limits=limits) as node:
+            await until(lambda: rig.store.refused >= 1)
+            client = await rig.app.client()
+            assert await client.reschedule(rig.handle.id, delay_s=0.1) is Answer.OK
+            (dispatcher,) = node._dispatchers.values()
+            await until(lambda: rig.handle.id in dispatcher._later)
+            rig.store.is_spoilt = False
+            rig.store.may_fail.set()
+            await until(lambda: all_ran(rig))
+            await until(lambda: not node.in_flight)
 
 
 @pytest.mark.req("TASK-93")

@@ -28,6 +28,7 @@ FOUND = {
     1501: "an older version of a task, spilled in place of the newer one",
     2101: "a task that was grabbed while an older version of it stood apart, and never started",
     3111: "attempts that a node left behind because its good-bye failed",
+    5543: "a later version of a task that waited for a grab which failed, and for ever",
     8429: "as many nodes as ran something when a limit was new, each with one task after the other",
 }
 

@@ -91,7 +91,7 @@ class Dispatcher:
         self._may_act = may_act  # a node without a lease grabs nothing
         self._booked: dict[TaskId, Trigger] = {}
         self._later: dict[TaskId, Trigger] = {}  # wait for an older attempt of the same task
-        self._spoilt: dict[TaskId, Trigger] = {}  # cannot be grabbed, wait to be written anew
+        self._spoilt: set[tuple[TaskId, int]] = set()  # cannot be grabbed, wait to be written anew
         self._misjudged: dict[TaskId, str] = {}  # the booking policy raised: why
         self._preferred: list[Trigger] = []  # booked in place of younger ones of their keys
         self._busy: dict[str, TaskId] = {}  # ordering keys with a task on its way or running
@@ -449,14 +449,13 @@ class Dispatcher:
     def _set_apart(self, trigger: Trigger) -> None:
         """This trigger cannot be grabbed: it gives its slot back and stands behind the others."""
         self._free(trigger.id)
-        self._spoilt[trigger.id] = trigger
+        self._spoilt.add((trigger.id, trigger.version))
         self._loop.call_later(self._limits.retry_s_max, self._write_anew, trigger)
+        self._offer_next(trigger.id)
         self.slot_freed()
 
     def _write_anew(self, trigger: Trigger) -> None:
-        if self._spoilt.get(trigger.id) is not trigger:
-            return  # a later version of its task stands apart instead
-        del self._spoilt[trigger.id]
+        self._spoilt.discard((trigger.id, trigger.version))
         self.intake.write_anew(trigger)
         self.books.nudge()
 
@@ -477,6 +476,7 @@ class Dispatcher:
             self._table.elders.await_elder(trigger.ordering_key, trigger.id)
         if trigger.partition not in self.intake.partitions and trigger.partition != ANYONE:
             self.intake.finished(trigger.id, trigger.version)  # its new owner will see it
+            self._offer_next(trigger.id)
             return
         self.intake.offer_behind(trigger)
         self.slot_freed()
@@ -490,9 +490,13 @@ class Dispatcher:
             trigger = self._free(id)
             keys.add(trigger.fairness_key)
             self.intake.finished(id, trigger.version + 1)
-            if self._later and (later := self._later.pop(id, None)):
-                self._offer_later(later)
+            self._offer_next(id)
         self.slot_freed(keys)
+
+    def _offer_next(self, id: TaskId) -> None:
+        """This attempt stands in nobody's way any more: a later version of its task may go on."""
+        if self._later and (later := self._later.pop(id, None)):
+            self._offer_later(later)
 
     def _offer_later(self, trigger: Trigger) -> None:
         if trigger.partition in self.intake.partitions or trigger.partition == ANYONE:
