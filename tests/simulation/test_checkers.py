@@ -14,6 +14,10 @@ def line(t: float, op: str, **fields: Any) -> Line:
     return {"t": t, "op": op, **fields}
 
 
+def an_idle_node(**fields: Any) -> Line:
+    return line(5, "idle", node="n", **({"booked": 0, "shares": 0, "remembered": 0} | fields))
+
+
 def created(t: float, task: int, **fields: Any) -> Line:
     known = {"version": 1, "state": "SUBMITTED", "kind": "k", "queue": "q", "request": None}
     return line(t, "created", task=task, **(known | fields))
@@ -59,7 +63,7 @@ SOUND = [
     line(7.0, "fired", schedule="s", slot=7.0),
     line(8.0, "fired", schedule="s", slot=8.0),
     *(line(8.0, "ring", ring="r", number=number) for number in (1, 2, 3)),
-    line(8.0, "idle", node="n", booked=0, shares=0),
+    line(8.0, "idle", node="n", booked=0, shares=0, remembered=0),
 ]
 
 LIMIT = {"name": "one", "queue": "q", "kind": None, "key": None, "concurrency": 1, "from": 0.0}
@@ -196,8 +200,9 @@ BROKEN: dict[str, list[tuple[str, list[Line]]]] = {
         ("record 2 was written after 0", [line(1, "ring", ring="r", number=2)]),
     ],
     "C14 counts": [
-        ("still counts 1", [line(5, "idle", node="n", booked=1, shares=0)]),
-        ("still has 2 slots of limits", [line(5, "idle", node="n", booked=0, shares=2)]),
+        ("still counts 1", [an_idle_node(booked=1)]),
+        ("still has 2 slots of limits", [an_idle_node(shares=2)]),
+        ("still remembers 3 tasks", [an_idle_node(remembered=3)]),
     ],
     "no bug": [("it broke", [line(5, "bug", what="it broke")])],
 }

@@ -30,6 +30,7 @@ FOUND = {
     3111: "attempts that a node left behind because its good-bye failed",
     5543: "a later version of a task that waited for a grab which failed, and for ever",
     8429: "as many nodes as ran something when a limit was new, each with one task after the other",
+    9497: "where a task stood in a partition that was lost, remembered for ever",
 }
 
 

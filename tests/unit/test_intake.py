@@ -286,3 +286,18 @@ def test_a_trigger_that_is_read_from_its_lane_too_stays_in_a_table_that_is_overf
     intake.merge([(backlog, Merge([Entry(entry.level, entry.trigger, lane)], []))])
 
     assert sorted(taken(intake)) == [1, 2, 3, 4, 5]
+
+
+def test_nothing_of_a_lost_partition_is_kept_but_what_is_on_its_way():
+    intake = an_intake()
+    (partition,) = intake.partitions.values()
+    parts = intake.choose([(partition, [a_trigger(1), a_trigger(2)])])[0]
+    intake.merge(intake.appended(partition, parts, early=False))
+    assert intake.table.take(lambda trigger: None).trigger.id == 1
+
+    intake.lose(0)
+
+    assert (intake.known, intake.places) == ({1: 1}, {})
+    intake.decided(TaskId(1), 1)
+    intake.finished(TaskId(1), 2)
+    assert not intake.known

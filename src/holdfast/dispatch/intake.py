@@ -143,6 +143,9 @@ class Intake:
             self._forget(trigger.id)
         self._unoffered = [(b, e) for b, e in self._unoffered if e.trigger.partition != number]
         self.stored.lost(partition)
+        # Of what is on its way to a grab, too: its backlog is not ours to ack any more.
+        for id in [id for id, p in self.places.items() if p.entry.trigger.partition == number]:
+            del self.places[id]
 
     # ── triggers come in ──────────────────────────────────────────────────────────────────
 

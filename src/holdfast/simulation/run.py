@@ -19,6 +19,7 @@ from random import Random
 from typing import Any
 
 from holdfast.errors import HoldfastError, Unavailable
+from holdfast.node.node import Node
 from holdfast.simulation.callers import Callers
 from holdfast.simulation.children import simulated_children
 from holdfast.simulation.people import People
@@ -227,12 +228,24 @@ async def live(place: Place) -> list[Violation]:
     for program in cluster.nodes:
         if (node := program.node) is not None:
             shares = place.truth.shares_of(node.id)
-            place.tell("idle", node=program.process.name, booked=node.in_flight, shares=shares)
+            place.tell(
+                "idle",
+                node=program.process.name,
+                booked=node.in_flight,
+                shares=shares,
+                remembered=_remembered(node),
+            )
     try:
         await cluster.leave()
     except TimeoutError:
         found.append(Violation("C16 liveness", "a node does not end within 30 s"))
     return found + [one for one in verify(place.history.lines) if one not in found]
+
+
+def _remembered(node: Node) -> int:
+    """Tasks of which the node knows something, though it could run them."""
+    intakes = [dispatcher.intake for dispatcher in node._dispatchers.values()]
+    return sum(len((one.known | one.places).keys() - one.unhandled.keys()) for one in intakes)
 
 
 async def _rest(cluster: Cluster, users: Users) -> None:

@@ -286,12 +286,17 @@ def no_loss(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def counts_are_zero(lines: Sequence[Line]) -> Iterator[str]:
-    """C14: when nothing is left to do, nothing is booked, and limits are there for others."""
+    """C14: when nothing is left to do, nothing is booked, and limits are there for others.
+
+    Nor is anything remembered: what a node takes for known, and does not run, nobody runs.
+    """
     for line in _of(lines, "idle"):
         if line["booked"]:
             yield f"{line['node']} still counts {line['booked']}"
         if line["shares"]:
             yield f"{line['node']} still has {line['shares']} slots of limits"
+        if line["remembered"]:
+            yield f"{line['node']} still remembers {line['remembered']} tasks"
 
 
 SAFETY: tuple[tuple[str, Checker], ...] = (

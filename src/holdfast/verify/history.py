@@ -18,8 +18,9 @@ Operations, and what their lines have besides the time `t`:
     ring      ring, number, writer: the store has one more record of this log
     fault     what, node: what was done to the cluster
     healed    no faults from now on
-    idle      node, booked, shares: nothing is left to do, what the node still counts as running,
-              and how many slots of limits the store still has for it
+    idle      node, booked, shares, remembered: nothing is left to do, what the node still counts
+              as running, how many slots of limits the store still has for it, and of how many
+              tasks the node still knows something
     bug       what: the engine has seen something that cannot happen
 """
 
