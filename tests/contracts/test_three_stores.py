@@ -48,7 +48,7 @@ from holdfast.task import Event, Grabbed, NewTask, Outcome, State, Task, Trigger
 from holdfast.testing.contracts.builders import QUEUE
 
 IS_LONG = bool(os.environ.get("HOLDFAST_LONG"))
-EXAMPLES, STEPS = (200, 50) if IS_LONG else (15, 40)
+EXAMPLES, STEPS = (200, 50) if IS_LONG else (10, 40)
 
 
 def has(state: State) -> Callable[[Any], bool]:

@@ -88,7 +88,7 @@ async def test_no_instant_is_above_a_limit_while_nodes_are_killed_and_every_limi
         loop, rng = asyncio.get_running_loop(), Random(1)
         async with Fleet(store_url, rng) as fleet:
             ends_at, kill_at, count = loop.time() + LASTS_S, loop.time() + EVERY_S, 0
-            while loop.time() < ends_at:
+            while loop.time() < ends_at or fleet.killed < 2:  # a busy machine takes its time
                 for key in KEYS:
                     await linger.options(fairness_key=key).enqueue_many([(0.1,)] * 8)
                     count += 8
@@ -100,7 +100,6 @@ async def test_no_instant_is_above_a_limit_while_nodes_are_killed_and_every_limi
             await drained(app, 90 + KILL_S)
 
         in_all, by_key = await highest(app)
-        assert fleet.killed >= 2
         assert (in_all, set(by_key.values())) == (TOTAL, {EACH}), (in_all, by_key)
         (done,) = await rows(app, "SELECT count(*) FROM " + _archive(store_url))
         assert done == (count,)

@@ -16,7 +16,7 @@ from simulation.coverage_of_parts import LEFT_OUT, PARTS, SOURCE, files
 from simulation.known_bugs import BUGS, planted
 
 PACKAGE = Path(holdfast.__file__).parents[1]
-SEEDS = 32
+SEEDS = 20
 
 # Each broke a promise, before that was mended.
 FOUND = {
