@@ -12,12 +12,11 @@ from random import Random
 
 import pytest
 
-from databases import Databases
+from databases import Databases, alone
 from holdfast.clock import SystemClock
 from holdfast.testing.apps import migrate
 from holdfast.testing.pgbouncer import PgBouncer, is_installed
 from holdfast.testing.postgres import ExternalServer, PrivateServer, Server
-from holdfast.testing.processes import until
 from leaks import complaints, no_task_left, running, watch_tasks
 
 __all__ = ["no_task_left"]
@@ -68,11 +67,6 @@ def postgres_url(postgres: Server, databases: Databases) -> Iterator[str]:
     """A database with empty tables; after the test nobody may be connected to it."""
     name = databases.taken()
     yield postgres.url(name)
-    try:
-        _assert_nobody_is_connected(postgres, name)
-    except BaseException:
-        postgres.drop_database(name)
-        raise
     databases.given_back(name)
 
 
@@ -82,7 +76,7 @@ def bare_postgres_url(postgres: Server) -> Iterator[str]:
     name = f"holdfast_{os.getpid()}_bare_{next(_NUMBERS)}"
     yield postgres.create_database(name)
     try:
-        _assert_nobody_is_connected(postgres, name)
+        alone(postgres, name)
     finally:
         postgres.drop_database(name)
 
@@ -155,15 +149,3 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     yield
     left = complaints(item.stash[_RUNNING], _SERVERS)
     assert not left, "left behind: " + "; ".join(left)
-
-
-def _assert_nobody_is_connected(postgres: Server, name: str) -> None:
-    # A backend takes a moment to notice that its client has gone.
-    asked = f"SELECT application_name, state, query FROM pg_stat_activity WHERE datname = '{name}'"
-    found: list[str] = []
-
-    def is_alone() -> bool:
-        found[:] = postgres.execute(asked)
-        return not found
-
-    until(is_alone, 3.0, lambda: f"connections left: {found}")

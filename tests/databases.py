@@ -12,9 +12,18 @@ from itertools import count
 
 from holdfast.errors import StoreUnavailable
 from holdfast.testing.postgres import Server
+from holdfast.testing.processes import until
 
 _NUMBERS = count(1)
 
+_LEFT = "connections left"
+_ALONE = f"""
+DO $$ DECLARE others text; BEGIN
+    SELECT string_agg(concat_ws(' ', application_name, state, query), '; ') INTO others
+    FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid();
+    IF others IS NOT NULL THEN RAISE EXCEPTION '{_LEFT}: %', others; END IF;
+END $$;
+"""
 _FILLED = """
 SELECT c.relname FROM pg_class AS c
 WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind = 'r' AND pg_relation_size(c.oid) > 0
@@ -89,11 +98,14 @@ class Databases:
         return name
 
     def given_back(self, name: str) -> None:
-        """Nobody is connected to it any more."""
+        """As soon as nobody is connected to it any more; `StoreUnavailable` when somebody stays."""
         try:
-            found = self._server.execute(self._emptied + self._fingerprint, database=name)
-        except StoreUnavailable:  # our tables are gone
-            found = []
+            found = alone(self._server, name, self._emptied + self._fingerprint)
+        except StoreUnavailable as error:
+            if _LEFT in str(error):
+                self._server.drop_database(name)
+                raise
+            found = []  # our tables are gone
         if found == self._wanted:
             self._free.append(name)
         else:
@@ -102,3 +114,26 @@ class Databases:
     def close(self) -> None:
         for name in self._free:
             self._server.drop_database(name)
+
+
+def alone(server: Server, name: str, sql: str = "") -> list[str]:
+    """What the database answers, as soon as nobody else is connected to it.
+
+    A backend takes a moment to notice that its client has gone.
+    """
+    answer: list[str] = []
+    others = ""
+
+    def is_answered() -> bool:
+        nonlocal others
+        try:
+            answer[:] = server.execute(_ALONE + sql, database=name)
+        except StoreUnavailable as error:
+            others = str(error)
+            if _LEFT not in others:
+                raise
+            return False
+        return True
+
+    until(is_answered, 3.0, lambda: others)
+    return answer
