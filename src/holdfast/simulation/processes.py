@@ -30,7 +30,7 @@ from holdfast.simulation.wires import Faults, Network, Wire, WiredBus
 from holdfast.simulation.world import Process, SeededWorld, SkewedClock
 from holdfast.task import TaskId
 from holdfast.tasks import TaskDefinition
-from holdfast.telemetry.events import BugFound, TaskGrabbed
+from holdfast.telemetry.events import BugFound, StoreFailed, TaskGrabbed
 from holdfast.verify.history import History
 
 START_AGAIN_S = 0.5
@@ -125,6 +125,7 @@ class NodeProgram(Program):
         self.is_partial = has_strangers and rng.random() < PARTIAL_SHARE
         self._missing = {handler.kind for handler in place.handlers if rng.random() < 0.3}
         self.queues = [rng.choice(QUEUES)] if self.is_partial and rng.random() < 0.5 else QUEUES
+        self._failed_to_leave = False
         super().__init__(place, name)
         self.node: Node | None = None
         self._alive: frozenset[NodeId] = frozenset()
@@ -167,8 +168,17 @@ class NodeProgram(Program):
                 self.node = None
         self.ended.set()
 
+    def _hear(self, event: object) -> None:
+        self._failed_to_leave |= isinstance(event, StoreFailed) and event.verb == "leave"
+        super()._hear(event)
+
     def _look_back(self, node: Node) -> None:
-        """A node that has left runs nothing that somebody could still wait for."""
+        """A node that has left runs nothing that somebody could still wait for.
+
+        Nor does it grab, unless the store was away and it could not wait for the answer.
+        """
+        if not self._failed_to_leave and any(d._grabs for d in node._dispatchers.values()):
+            self.place.tell("bug", what="a grab was left behind", node=self.process.name)
         for run in [run for worker in node._workers.values() for run in worker.runs]:
             if not run.attempt.done() and not run.is_abandoned:
                 what = f"an attempt of kind {run.tasks[0].kind!r} was left behind"
