@@ -370,6 +370,7 @@ def test_frames_between_a_node_and_its_processes_are_read_as_they_were_written(c
 
 @PATIENT
 @given(st.binary(max_size=100) | damaged(REPLIES.map(wire.framed)))
+@example(b"\x91\xa5\x00\x00\x00\x00\x80")
 def test_any_frame_is_a_reply_or_a_decode_error(body):
     for read in (wire.reply, wire.order):
         with suppress(msgspec.DecodeError):

@@ -98,9 +98,17 @@ def length(head: bytes) -> int:
 
 
 def order(body: bytes) -> Prepare | Order:
-    found: Prepare | Order = _orders.decode(body)
+    found: Prepare | Order = _decoded(_orders, body)
     return found
 
 
 def reply(body: bytes) -> Any:
-    return _replies.decode(body)
+    return _decoded(_replies, body)
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[Any], body: bytes) -> Any:
+    """What the frame says, or `msgspec.DecodeError`."""
+    try:
+        return decoder.decode(body)
+    except UnicodeDecodeError as error:  # a text that is none, which msgspec lets pass
+        raise msgspec.DecodeError(str(error)) from error
