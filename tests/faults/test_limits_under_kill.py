@@ -100,6 +100,7 @@ async def test_no_instant_is_above_a_limit_while_nodes_are_killed_and_every_limi
             await drained(app, 90 + KILL_S)
 
         in_all, by_key = await highest(app)
+        assert fleet.killed >= 2
         assert (in_all, set(by_key.values())) == (TOTAL, {EACH}), (in_all, by_key)
         (done,) = await rows(app, "SELECT count(*) FROM " + _archive(store_url))
         assert done == (count,)

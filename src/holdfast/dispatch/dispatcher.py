@@ -353,8 +353,8 @@ class Dispatcher:
         grab = await self._grab(batch, spoilt)
         for trigger in spoilt:
             self._set_apart(trigger)
-        if spoilt:
-            batch = [trigger for trigger in batch if trigger not in spoilt]
+        apart = {trigger.id for trigger in spoilt}  # these, and no other version of their tasks
+        batch = [trigger for trigger in batch if trigger.id not in apart]
         won = {task.id for task in grab.tasks}
         undecided, blocked = set(grab.undecided), set(grab.blocked)
         if self._gate is not None and undecided and len(undecided) + len(won) == len(batch):
